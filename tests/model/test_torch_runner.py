@@ -194,7 +194,7 @@ def test_steps_with_prompts_are_replayed_too() -> None:
 
 
 def test_large_steps_are_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyengine.model.torch.runner.MAX_TOKENS", 5)
+    monkeypatch.setattr("pyengine.model.torch.step_work.MAX_TOKENS", 5)
     runner, model = table_runner(graphs=1 << 30)
     for _ in range(20):
         run(runner, 3, 2)

@@ -24,8 +24,9 @@ from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.graphs import Graphs
 from pyengine.model.torch.queue import DeviceQueue, EventMark
 from pyengine.model.torch.results import Wanted
-from pyengine.model.torch.runner import StepModel, TorchRunner
+from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.step import HostSet, TorchStep
+from pyengine.model.torch.step_model import StepModel
 
 
 def pass_layout(layout: StepLayout, draft: ModelInfo) -> StepLayout:
@@ -98,7 +99,7 @@ class TorchDraft(TorchRunner):
         # the host seldom waits for that.
         more = max_draft + 1 - len(self._sets) if self.overlap else 0
         self._sets += [HostSet(passes, queue) for _ in range(more)]
-        rows = self._max_rows
+        rows = passes.fields()["sample_rows"][2]
         self._host_places = [queue.host_memory(8 * rows).view(torch.int64) for _ in self._sets]
         self._places = torch.zeros(rows, dtype=torch.int64, device=queue.device)
         self._done: list[EventMark | None] = [None] * len(self._sets)
@@ -122,12 +123,10 @@ class TorchDraft(TorchRunner):
             if not self._passes.next_fed(buffers.memory, host_set.memory.numpy(), places.numpy()):
                 return
             one = TorchStep(self, turn, host_set)
-            self._forward(model, one)
+            self._work.forward(model, self.graphs, one)
             drafts = host_set.buffers.num_sampled
             if drafts:
-                self._queue_sampling(
-                    model, one, host_set.buffers.num_logits, Wanted.by(host_set.buffers)
-                )
+                self._work.sample(model, self.graphs, one, Wanted.by(host_set.buffers))
                 self._places[:drafts].copy_(places[:drafts], non_blocking=True)
                 self._hand_over(step, drafts)
             self._done[turn] = self._queue.mark()

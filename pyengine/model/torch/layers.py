@@ -21,13 +21,13 @@ from pyengine.model.architectures.parts import (
     Buffer,
     LayerAttention,
     check_heads,
-    logits_rows,
 )
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.paged import PagedAttention, PagedCache
 from pyengine.model.torch.experts import TorchExperts
 from pyengine.model.torch.float8_linear import Float8Linear, is_float8
+from pyengine.model.torch.gathered_head import GatheredHead
 from pyengine.model.torch.memory import logits_bytes
 from pyengine.model.torch.norms import (
     TorchHeadNorm,
@@ -41,7 +41,6 @@ from pyengine.model.torch.packed_experts import PackedExperts
 from pyengine.model.torch.packed_linear import DTYPES, PackedLinear, is_packed
 from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.matrix import Matrix
-from pyengine.model.weights.sharding import share
 
 
 class TorchParts:
@@ -159,7 +158,7 @@ class TorchParts:
     ) -> "TorchLinear | PackedLinear | Float8Linear | GatheredHead":
         """Gathers the shares of all ranks."""
         linear = self.linear(weight)
-        return linear if self.ranks == 1 else GatheredHead(self, linear, info)
+        return linear if self.ranks == 1 else GatheredHead(self, self.group, linear, info)
 
     def norm(self, weight: NDArray[Any], epsilon: float) -> TorchNorm:
         """By the device's kernel."""
@@ -282,33 +281,3 @@ class TorchLinear:
             torch.addmm(self._bias, given, self._weight.t(), out=result)
         if self._reduce:
             self._parts.group.all_reduce(out.tensor[:rows])
-
-
-class GatheredHead:
-    """Logits of which each rank computes a share::
-
-    rank 0 [rows, share] ─┐
-    rank 1 [rows, share] ─┴─► [ranks, rows, share] ─► [rows, vocabulary]
-    """
-
-    def __init__(
-        self,
-        parts: TorchParts,
-        linear: TorchLinear | PackedLinear | Float8Linear,
-        info: ModelInfo,
-    ) -> None:
-        self._parts = parts
-        self._linear = linear
-        self._share = share(info.vocab_size, parts.ranks)
-        rows = logits_rows(parts, info)
-        self._mine = parts.buffer(rows, self._share)
-        self._all = parts.buffer(parts.ranks * rows, self._share).tensor
-
-    def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
-        """[rows, in] -> ``out`` [rows, vocabulary], the same on all ranks."""
-        self._linear(x, self._mine, rows)
-        gathered = self._all[: self._parts.ranks * rows]
-        self._parts.group.all_gather(self._mine.tensor[:rows], gathered)
-        for rank, shared in enumerate(gathered.view(-1, rows, self._share)):
-            columns = out.tensor[:rows, rank * self._share : (rank + 1) * self._share]
-            columns.copy_(shared[:, : columns.shape[1]])

@@ -12,59 +12,25 @@ is done; the last token of each sequence also stays on the device, where the nex
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import Protocol
-
-import torch
 
 from pyengine._core import StepLayout
 from pyengine.errors import EngineDeadError
 from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.runner import ModelInfo, Sampled
-from pyengine.model.torch.attention.backend import AttentionBackend, Rehearsal
+from pyengine.model.torch.attention.backend import Rehearsal
 from pyengine.model.torch.clock import DeviceClock
 from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.graphs import MAX_TOKENS, Graphs, Key, bucket, mixed_bucket
+from pyengine.model.torch.graphs import Graphs, Key
 from pyengine.model.torch.pool import TorchPool
 from pyengine.model.torch.prompt_scores import PromptScores
 from pyengine.model.torch.queue import DeviceQueue
 from pyengine.model.torch.results import Wanted
 from pyengine.model.torch.sampler import TorchSampler
 from pyengine.model.torch.step import HostSet, TorchStep
-
-
-class StepModel(Protocol):
-    """The model of a runner; see :class:`pyengine.model.torch.model.TorchModel`."""
-
-    backend: AttentionBackend
-    rows_per_call: int
-
-    def forward(self, step: DeviceStep, tokens: int) -> None:
-        """Compute the first ``tokens`` tokens, and store their keys and values."""
-
-    def logits(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
-        """Logits [rows, vocab_size] after ``logit_token[first : first + rows]``."""
-
-    def prompt_logits(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
-        """Logits [rows, vocab_size] after ``prompt_token[first : first + rows]``."""
-
-    def states(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
-        """Last hidden states [rows, hidden_size] of ``pool_token[first : first + rows]``."""
-
-
-class Drafter(Protocol):
-    """Fills in drafts on the device; see :class:`pyengine.model.torch.draft.TorchDraft`."""
-
-    def fill(self, buffers: StepBuffers, step: DeviceStep) -> None:
-        """Queue the passes that fill in the drafts of a step, which is on the device by now."""
-
-    def learn(self, buffers: StepBuffers, sampled: Sampled) -> None:
-        """Take the tokens that a step sampled."""
-
-    def close(self) -> None:
-        """Give everything back. Idempotent."""
+from pyengine.model.torch.step_model import Drafter, StepModel
+from pyengine.model.torch.step_work import StepWork
 
 
 class TorchRunner:
@@ -120,8 +86,6 @@ class TorchRunner:
         self.graphs = graphs
         self.draft = draft
         fields = layout.fields()
-        self._max_rows, self._max_logits = fields["sample_rows"][2], fields["logit_row"][2]
-        self._max_tokens = fields["token_ids"][2]
         self._model: StepModel | None = model
         self._queue = queue
         self._sets = [HostSet(layout, queue) for _ in range(self.overlap + 1)]
@@ -132,8 +96,9 @@ class TorchRunner:
             layout, queue.device, self._sets[0].buffers, shared=self.overlap == 0
         )
         self._sampler = TorchSampler(self._step, layout, max_sequences, model.rows_per_call)
-        self._pool = TorchPool(self._step, self._max_rows, info.hidden_size, queue)
-        self._scores = PromptScores(self._step, self._max_tokens, queue)
+        self._work = StepWork(layout, self._step, self._sampler, draft)
+        self._pool = TorchPool(self._step, fields["sample_rows"][2], info.hidden_size, queue)
+        self._scores = PromptScores(self._step, fields["token_ids"][2], queue)
         self._unsampled: TorchStep | None = None
         if graphs is not None:
             graphs.on_evict = self._on_graph_evicted
@@ -158,7 +123,7 @@ class TorchRunner:
         try:
             with self._queue.working():
                 step.start = self._queue.mark()
-                self._forward(model, step)
+                self._work.forward(model, self.graphs, step)
                 if buffers.late:
                     step.forwarded = self._queue.mark()
         except BaseException as error:
@@ -179,8 +144,8 @@ class TorchRunner:
             with self._queue.working():
                 if step.forwarded is not None:
                     step.completed = self._queue.mark()
-                    self._step.take_late(host_set.memory, self._logits_bucket(model, logits))
-                self._queue_sampling(model, step, logits, wanted)
+                    self._step.take_late(host_set.memory, self._work.logits_rows(model, logits))
+                self._work.sample(model, self.graphs, step, wanted)
                 host_set.results.take(self._sampler.results, logits, wanted.top)
                 if step.buffers.num_pooled_rows:
                     host_set.pooled = self._pool.queue(model, host_set.pooled)
@@ -292,86 +257,6 @@ class TorchRunner:
                 f"the device of the engine fails every call since a step failed with {error!r}; a "
                 "new process can use it again, if it is sound"
             ) from dead
-
-    def _forward(self, model: StepModel, step: TorchStep) -> None:
-        buffers, device, backend = step.buffers, self._step, model.backend
-        rows, tokens, logits = buffers.num_rows, buffers.num_tokens, buffers.num_logits
-        device.host = buffers
-        variant = backend.variant(device)
-        graph = key = None
-        if self.graphs is not None:
-            self.graphs.begin_step()
-            logits = self._logits_bucket(model, logits)
-            if backend.captures and (size := self._forward_bucket(buffers)):
-                key = ("forward", variant, size)
-                graph = self.graphs.find(key)
-                if graph is not None or self.graphs.is_due(key):
-                    rows, tokens = min(size, self._max_rows), size
-                else:
-                    key = None
-        self.layout.pad(buffers.memory, rows, tokens, logits)
-        pages = buffers.num_pages + rows - buffers.num_rows
-        device.take(buffers, step.host_set.memory, min(pages, len(buffers.page_indices)))
-        backend.plan(device, variant, rows, tokens, captured=key is not None)
-        self._sampler.feed()
-        if self.draft is not None:
-            self.draft.fill(buffers, device)
-        if graph is not None:
-            graph.replay()
-            return
-        model.forward(device, tokens)
-        if key is not None:
-            step.capture = key, lambda: model.forward(device, tokens)
-
-    def _queue_sampling(
-        self, model: StepModel, step: TorchStep, logits: int, wanted: Wanted
-    ) -> None:
-        per_call, processing = model.rows_per_call, step.buffers.processing
-        if self.graphs is None or processing is not None or logits > per_call or not logits:
-            for first in range(0, logits, per_call):
-                rows, again = min(per_call, logits - first), None
-                table = model.logits(self._step, rows, first)
-                if processing is not None:
-                    again = partial(_logits_again, model, self._step, rows, first)
-                    with torch.no_grad():
-                        processing.process(table, first, rows, again)
-                self._sampler.sample(table, wanted, first, again)
-            self._sampler.verify()
-            return
-        rows = self._logits_bucket(model, logits)
-        key = ("sample", rows, wanted)
-        graph = self.graphs.find(key)
-        if graph is not None:
-            graph.replay()
-            return
-        work = self._sampling_work(model, rows, wanted)
-        work()
-        if step.capture is None and self.graphs.is_due(key):
-            step.capture = key, work
-
-    def _sampling_work(self, model: StepModel, rows: int, wanted: Wanted) -> Callable[[], None]:
-        def work() -> None:
-            self._sampler.sample(model.logits(self._step, rows), wanted)
-            self._sampler.verify()
-
-        return work
-
-    def _forward_bucket(self, buffers: StepBuffers) -> int | None:
-        """Tokens of the forward graph for a step; None for large steps."""
-        rows, tokens = buffers.num_rows, buffers.num_tokens
-        most = self._max_rows if rows == tokens else self._max_tokens
-        if tokens > MAX_TOKENS:
-            return None
-        size_of = bucket if buffers.num_decode_rows == rows else mixed_bucket
-        return size_of(tokens, min(most, self._max_tokens))
-
-    def _logits_bucket(self, model: StepModel, logits: int) -> int:
-        most = min(model.rows_per_call, self._max_logits)
-        return bucket(logits, most) if 0 < logits <= most else logits
-
-
-def _logits_again(model: StepModel, step: DeviceStep, rows: int, first: int) -> None:
-    model.logits(step, rows, first)  # in the same memory
 
 
 def _started_clock(queue: DeviceQueue) -> DeviceClock:

@@ -23,6 +23,7 @@ from pyengine.kernels import (
     feed,
     greedy,
     grouped,
+    hand_over,
     head_norm,
     norm,
     penalties,
@@ -117,6 +118,8 @@ def sampler() -> Iterator[tuple[str, Work]]:
         yield f"{dtype}", partial(top_logprobs.top_logprobs, logits, *top)
     yield "", lambda: verify.verify(inputs, header, token_ids, logit, counts, counts, kept, last)
     yield "", lambda: feed.feed(header, token_ids, counts, counts, last)
+    places = of(torch.int64, ROWS)
+    yield "", lambda: hand_over.hand_over(last, counts, places, token_ids, VOCABULARY)
 
 
 def attend() -> Iterator[tuple[str, Work]]:

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 import torch
 
 from pyengine._core import DraftPasses, StepLayout
+from pyengine.kernels.hand_over import hand_over, hand_over_reference
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelInfo, Sampled
 from pyengine.model.torch.device_step import DeviceStep
@@ -102,6 +103,10 @@ class TorchDraft(TorchRunner):
         rows = passes.fields()["sample_rows"][2]
         self._host_places = [queue.host_memory(8 * rows).view(torch.int64) for _ in self._sets]
         self._places = torch.zeros(rows, dtype=torch.int64, device=queue.device)
+        on_gpu = queue.device.type == "cuda"
+        self._hand_over = hand_over if on_gpu else hand_over_reference
+        with queue.working():  # compiled before requests come
+            self._hand_over_to(torch.zeros_like(self._step.token_ids), 1)
         self._done: list[EventMark | None] = [None] * len(self._sets)
         self._turn = 0
 
@@ -128,7 +133,7 @@ class TorchDraft(TorchRunner):
             if drafts:
                 self._work.sample(model, self.graphs, one, Wanted.by(host_set.buffers))
                 self._places[:drafts].copy_(places[:drafts], non_blocking=True)
-                self._hand_over(step, drafts)
+                self._hand_over_to(step.token_ids, drafts)
             self._done[turn] = self._queue.mark()
             if one.capture is not None and self.graphs is not None:
                 # Before the next pass is planned: attention is as it was for this one.
@@ -139,13 +144,12 @@ class TorchDraft(TorchRunner):
         """Take the tokens that a step sampled, which the host did not know when it was planned."""
         self._passes.learn(buffers.memory, sampled.tokens, sampled.counts)
 
-    def _hand_over(self, step: DeviceStep, drafts: int) -> None:
+    def _hand_over_to(self, token_ids: torch.Tensor, drafts: int) -> None:
         """Write the drafts of a pass into the step, and keep them for the next pass."""
-        last = self._sampler.last_token
-        slots = self._step.sample_sequence[:drafts].long()
-        tokens = last.index_select(0, slots)
-        # A token that one of the models lacks, or -1 where no token was possible, becomes 0.
-        known = (tokens >= 0) & (tokens < self._vocab_size)
-        tokens = torch.where(known, tokens, torch.zeros_like(tokens))
-        last.index_copy_(0, slots, tokens)
-        step.token_ids.index_copy_(0, self._places[:drafts], tokens)
+        self._hand_over(
+            self._sampler.last_token,
+            self._step.sample_sequence[:drafts],
+            self._places[:drafts],
+            token_ids,
+            self._vocab_size,
+        )

@@ -102,15 +102,26 @@ pub fn tanh<const FMA: bool>(x: f32) -> f32 {
 /// for the hardware to foresee them. Does nothing where there is no such instruction.
 #[inline(always)]
 pub fn prefetch<T>(slice: &[T]) {
+    for line in slice.chunks(CACHE_LINE / size_of::<T>().clamp(1, CACHE_LINE)) {
+        prefetch_line(line.as_ptr());
+    }
+}
+
+/// Asks for the line of the cache at an address, whatever is there.
+#[inline(always)]
+pub fn prefetch_line<T>(at: *const T) {
     #[cfg(target_arch = "x86_64")]
-    for line in slice.chunks(64 / size_of::<T>().clamp(1, 64)) {
+    {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         // SAFETY: every x86-64 processor has SSE, and a prefetch changes nothing that can be seen.
-        unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(at.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = slice;
+    let _ = at;
 }
+
+/// Bytes of a line of the cache.
+pub const CACHE_LINE: usize = 64;
 
 /// Compiles `body::<.., FMA>` for all three instruction sets and calls the one that the machine runs.
 ///

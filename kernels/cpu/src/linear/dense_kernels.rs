@@ -23,6 +23,7 @@ use half::bf16;
 
 use super::panels::{Line, WIDTH};
 use crate::isa::InstructionSet;
+use crate::math::{CACHE_LINE, prefetch_line};
 
 /// Some rows of x, and the weights of a panel for some inputs.
 #[derive(Debug, Clone, Copy)]
@@ -33,9 +34,29 @@ pub struct Tile<'a, W, X> {
     pub x: &'a [X],
     /// Elements of `x` from row to row.
     pub stride: usize,
+    /// Lines that will be wanted next: the memory is asked for them little by little, so that it works while the
+    /// processor multiplies. Tiles of one row or two leave it no time and ask for none.
+    pub ahead: &'a [Line<W>],
 }
 
 impl<W, X> Tile<'_, W, X> {
+    /// Asks for the part of [`Tile::ahead`] that is due with a line: `share` lines of the cache.
+    #[inline(always)]
+    fn ask(&self, line: usize, share: usize) {
+        let ahead = self.ahead.as_ptr_range();
+        for at in line * share..(line + 1) * share {
+            let at = ahead.start.wrapping_byte_add(at * CACHE_LINE);
+            if at < ahead.end {
+                prefetch_line(at);
+            }
+        }
+    }
+
+    /// Lines of the cache to ask for with each line: all are asked for by the last.
+    fn share(&self) -> usize {
+        size_of_val(self.ahead).div_ceil(CACHE_LINE).div_ceil(self.lines.len().max(1))
+    }
+
     /// Kernels read without further checks.
     fn check(&self, rows: usize, inputs_per_line: usize) {
         let inputs = self.lines.len() * inputs_per_line;
@@ -115,6 +136,7 @@ macro_rules! kernel {
             tile: Tile<'_, $weight, $x>, sums: &mut [Line<f32>],
         ) {
             let (lines, x) = (tile.lines.as_ptr().cast::<$weight>(), tile.x.as_ptr());
+            let share = tile.share();
             for part in 0..WIDTH / (V * LANES) {
                 let lane = part * V * LANES;
                 let mut $chains = [[zero(); V]; R];
@@ -126,6 +148,9 @@ macro_rules! kernel {
                     }
                 }
                 for line in 0..tile.lines.len() {
+                    if R > 2 && share > 0 {
+                        tile.ask(line, share);
+                    }
                     // SAFETY: there are so many lines, with `V` registers each from `lane` on; and rows of so many
                     // inputs, as was checked.
                     unsafe {

@@ -14,7 +14,8 @@
 //! ```
 //!
 //! With few rows (one for each sequence, and one more for each draft token) what counts is that each weight is read
-//! once, in order, for all of them. With many rows it is a matrix product: a piece's weights stay in the cache.
+//! once, in order, for all of them. With many rows it is a matrix product: a piece's weights stay in the cache, and
+//! the memory brings the next ones while these are multiplied.
 //!
 //! Each output is one chain of additions in a fixed order: a row's results are the same bits whatever rows come with
 //! it, however many threads work. O(rows * inputs * outputs).
@@ -275,18 +276,30 @@ impl Section {
     ) {
         let per_panel = lines.len().checked_div(self.bias.len()).unwrap_or(0);
         let inputs_per_line = stride.checked_div(per_panel).unwrap_or(1);
+        // The piece that this thread takes next is most likely one for each thread further on.
+        let step = threads.count().div_ceil(out.rows.div_ceil(BLOCK_ROWS).max(1));
         self.pieces(threads, out, |panel, rows, sums| {
-            let lines = &lines[panel * per_panel..][..per_panel];
-            let block = if rows.len() <= kernel.most_rows {
-                per_panel.max(1)
-            } else {
-                BLOCK_BYTES / size_of::<Line<W>>()
-            };
-            for (index, lines) in lines.chunks(block).enumerate() {
+            let once = rows.len() <= kernel.most_rows;
+            // Equal blocks: one is computed for as long as the memory needs for the next.
+            let blocks =
+                if once { 1 } else { (per_panel * size_of::<Line<W>>()).div_ceil(BLOCK_BYTES).max(1) };
+            let block = per_panel.div_ceil(blocks).max(1);
+            let mut blocks = lines[panel * per_panel..][..per_panel].chunks(block).enumerate().peekable();
+            while let Some((index, block_lines)) = blocks.next() {
                 let x = &x[rows.start * stride + index * block * inputs_per_line..];
+                let after = match blocks.peek() {
+                    // Weights that are read but once come in order anyway, as fast as the memory gives them.
+                    _ if once => &[][..],
+                    Some(&(_, next)) => next,
+                    None => lines
+                        .get((panel + step) * per_panel..)
+                        .map_or(&[][..], |next| &next[..block.min(next.len())]),
+                };
                 for tile in tiles(rows.len(), kernel.most_rows) {
                     let x = &x[tile.start * stride..];
-                    (kernel.add)(Tile { lines, x, stride }, &mut sums[tile]);
+                    let due = |row| after.len() * row / rows.len();
+                    let ahead = &after[due(tile.start)..due(tile.end)];
+                    (kernel.add)(Tile { lines: block_lines, x, stride, ahead }, &mut sums[tile]);
                 }
             }
         });

@@ -214,7 +214,7 @@ impl PyPlanner {
         self.work(|planner, _| planner.fill_penalties(buffer.bytes()))
     }
 
-    fn processed_rows<'py>(&self, py: Python<'py>) -> PyResult<(Vec<ProcessedTuple<'py>>, Vec<(u32, u64)>)> {
+    fn processed_rows<'py>(&self, py: Python<'py>) -> PyResult<(Vec<ProcessedTuple<'py>>, Vec<KeyTuple>)> {
         let (rows, left) = self.work(|planner, _| planner.processed_rows())?;
         let told = rows.into_iter().map(|row| {
             let tokens: Vec<u8> = row.tokens.iter().flat_map(|token| token.to_ne_bytes()).collect();
@@ -349,8 +349,11 @@ pub(super) fn elements<T: Element>(buffer: &PyBuffer<T>) -> &[T] {
     }
 }
 
+/// A request's key: its frontend, its number there.
+type KeyTuple = (u32, u64);
+
 /// A row whose logits are to be changed: request, logits, length of its prompt, what it asks for, its new tokens.
-type ProcessedTuple<'py> = ((u32, u64), usize, u32, Option<Bound<'py, PyBytes>>, Bound<'py, PyBytes>);
+type ProcessedTuple<'py> = (KeyTuple, usize, u32, Option<Bound<'py, PyBytes>>, Bound<'py, PyBytes>);
 
 /// Log-probabilities as a runner gives them: tokens, theirs, those of the chosen tokens.
 type Arrays<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);

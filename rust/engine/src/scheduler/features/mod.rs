@@ -177,7 +177,10 @@ impl Features {
     /// The token that comes next whatever the model says, if no feature wants it sampled.
     pub fn certain(&mut self, id: RequestId) -> Option<u32> {
         let token = self.grammars.certain(id)?;
-        (!self.penalties.wants_samples(id) && !self.logprobs.wants_samples(id)).then_some(token)
+        let sampled = self.penalties.wants_samples(id)
+            || self.logprobs.wants_samples(id)
+            || self.processors.wants_samples(id);
+        (!sampled).then_some(token)
     }
 
     /// The tokens of a row were taken; `new` are those by which its sequence is longer.

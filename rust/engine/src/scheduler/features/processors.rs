@@ -102,6 +102,11 @@ impl RowFeature for Processors {
         header[header::NUM_PROCESSED_ROWS] = self.rows.len() as i64;
     }
 
+    /// A processor may forbid the token, and is called for each.
+    fn wants_samples(&self, id: RequestId) -> bool {
+        self.requests.get(id).is_some()
+    }
+
     fn leave(&mut self, id: RequestId) {
         if let Some(request) = self.requests.remove(id)
             && request.told > 0

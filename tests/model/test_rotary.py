@@ -80,7 +80,6 @@ def test_scaled_is_not_plain() -> None:
             "'axial' is not .* default, dynamic, factors, linear, .* yarn",
         ),
         ({"type": "longrope"}, "'longrope' in config.json lacks 'short_factor'"),
-        ({"type": "mrope"}, "'mrope' is not supported"),
         ({"rope_type": "yarn"}, "'yarn' in config.json lacks 'factor'"),
         ({"rope_type": "linear", "factor": "two"}, "'linear' in config.json: could not convert"),
         ({"partial_rotary_factor": 1.25}, "'partial_rotary_factor' of 1.25"),

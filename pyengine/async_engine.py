@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack, cast, overload
 
@@ -15,6 +16,7 @@ from pyengine.chat.messages import Message, read_messages
 from pyengine.chat.options import ChatOptions, made_options
 from pyengine.chat.sandbox import TemplateTimeoutError
 from pyengine.chat.template import ChatTemplate
+from pyengine.chat.template_source import special_tokens
 from pyengine.chat.tools import Tool, ToolChoice
 from pyengine.errors import ConfigError, InvalidRequestError
 from pyengine.grammar.description import Grammar
@@ -47,7 +49,7 @@ from pyengine.request.submission import (
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry import Totals
-from pyengine.tokenizer import OFF_LOOP_CHARACTERS, Tokenizer
+from pyengine.tokenizer import OFF_LOOP_CHARACTERS, Tokenizer, read_json
 
 
 class ChatKeywords(RequestKeywords, total=False):
@@ -59,6 +61,7 @@ class ChatKeywords(RequestKeywords, total=False):
     parallel_tool_calls: bool
     grammar: Grammar | None
     reasoning: bool | None
+    chat_template: str | None
     template_arguments: dict[str, Any] | None
 
 
@@ -153,17 +156,18 @@ class AsyncEngine(Connection):
 
     def _chat_handler(self, folder: Path) -> ChatHandler:
         config = self.config
-        template = ChatTemplate.from_folder(
-            folder,
-            seconds=config.template_timeout_s,
-            max_characters=config.max_template_characters,
-        )
+        limits: dict[str, Any] = {
+            "seconds": config.template_timeout_s,
+            "max_characters": config.max_template_characters,
+        }
+        tokens = special_tokens(read_json(folder / "tokenizer_config.json"))
         handler = ChatHandler(
             self.model_name,
             self.tokenizer,
-            template,
+            ChatTemplate.from_folder(folder, **limits),
             config.chat_format,
             special_tokens_in_content=config.special_tokens_in_content,
+            compile_template=partial(ChatTemplate, special_tokens=tokens, **limits),
         )
         handler.check_template()
         return handler
@@ -329,6 +333,7 @@ class AsyncEngine(Connection):
         parallel_tool_calls: bool = True,
         grammar: Grammar | None = None,
         reasoning: bool | None = None,
+        chat_template: str | None = None,
         template_arguments: dict[str, Any] | None = None,
         **options: Unpack[RequestKeywords],
     ) -> ChatGeneration:
@@ -350,6 +355,7 @@ class AsyncEngine(Connection):
                 its place.
             reasoning: Whether the model thinks first, where its template has a switch for that;
                 None leaves it as it is.
+            chat_template: A template in the place of the model's own, within the same limits.
             template_arguments: Further variables for the template.
             options: As :meth:`generate` takes them: priority, timeout, prediction and so on.
 
@@ -364,14 +370,16 @@ class AsyncEngine(Connection):
             parallel_tool_calls=parallel_tool_calls,
             grammar=grammar,
             reasoning=reasoning,
+            chat_template=chat_template,
             template_arguments=template_arguments,
         )
-        read, others = self._read(messages)
+        handler = self.handler.for_template(chat_template)
+        read, others = self._read(messages, handler)
         checked = checked_params(params, self.default_sampling_params)
         self.timeline.begin()
-        spec = self.handler.prepare(read, checked, chat_options, others)
+        spec = handler.prepare(read, checked, chat_options, others)
         self.timeline.end_span(Stage.TEMPLATE)
-        token_ids = self._chat_tokens(spec.prompt)
+        token_ids = self._chat_tokens(spec.prompt, handler)
         request_options = RequestOptions(grammar=spec.grammar, **options)
         return spec.answer(self.begin(token_ids, spec.params, request_options))
 
@@ -381,6 +389,7 @@ class AsyncEngine(Connection):
         *,
         tools: Sequence[Tool | dict[str, Any]] = (),
         reasoning: bool | None = None,
+        chat_template: str | None = None,
         template_arguments: dict[str, Any] | None = None,
     ) -> list[int]:
         """The token ids of a conversation, ready for the assistant's answer.
@@ -388,18 +397,22 @@ class AsyncEngine(Connection):
         Takes and raises what :meth:`chat` does.
         """
         chat_options = made_options(
-            tools=tools, reasoning=reasoning, template_arguments=template_arguments
+            tools=tools,
+            reasoning=reasoning,
+            chat_template=chat_template,
+            template_arguments=template_arguments,
         )
-        read, others = self._read(messages)
+        handler = self.handler.for_template(chat_template)
+        read, others = self._read(messages, handler)
         self.timeline.begin()
-        prompt, _ = self.handler.render(read, chat_options, others)
+        prompt, _ = handler.render(read, chat_options, others)
         self.timeline.end_span(Stage.TEMPLATE)
-        return self._chat_tokens(prompt)
+        return self._chat_tokens(prompt, handler)
 
-    def _chat_tokens(self, prompt: Prompt) -> list[int]:
+    def _chat_tokens(self, prompt: Prompt, handler: ChatHandler) -> list[int]:
         """The token ids of a conversation; refuses one that cannot fit the context."""
         self.tokenizer.check_length(prompt.text, self.max_context)
-        token_ids = self.handler.encode(prompt)
+        token_ids = handler.encode(prompt)
         self.timeline.end_span(Stage.TOKENIZE)
         return token_ids
 
@@ -415,6 +428,8 @@ class AsyncEngine(Connection):
             ContextLengthError: It is so long that it cannot fit the context.
         """
         handler, spec, start = self.handler, None, self.timeline.begin()
+        if options.chat_template is not None:
+            handler = await asyncio.to_thread(handler.for_template, options.chat_template)
         if is_small(messages, options):
             with contextlib.suppress(TemplateTimeoutError):
                 spec = handler.prepare(messages, params, options, (), ON_LOOP_SECONDS)
@@ -431,11 +446,11 @@ class AsyncEngine(Connection):
         return spec, token_ids
 
     def _read(
-        self, messages: Sequence[dict[str, Any]]
+        self, messages: Sequence[dict[str, Any]], handler: ChatHandler
     ) -> tuple[list[Message], list[dict[str, Any]]]:
         """The messages of a conversation, and what else each has for the template."""
         self._connected()
-        template = self.handler.template
+        template = handler.template
         read = read_messages(messages, () if template is None else template.message_keys)
         return [message for message, _ in read], [others for _, others in read]
 

@@ -9,7 +9,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import msgspec
@@ -39,6 +39,8 @@ _MESSAGE_CHARACTERS = 200
 _TOOL_CHARACTERS = 1_000
 # How long a template may keep an event loop; ordinary ones take a hundredth of it.
 ON_LOOP_SECONDS = 0.02
+# How many templates of requests are kept compiled.
+_TEMPLATES_KEPT = 8
 _OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
 
 
@@ -138,6 +140,7 @@ class ChatHandler:
         chat_format: str | None = None,
         *,
         special_tokens_in_content: Literal["text", "allow"] = "text",
+        compile_template: Callable[[str], ChatTemplate] = ChatTemplate,
     ) -> None:
         """Take the format by its name, ``none`` for none; None looks at the template.
 
@@ -147,17 +150,50 @@ class ChatHandler:
             template: The model's chat template.
             chat_format: The name of its format.
             special_tokens_in_content: What special tokens are that messages and tools spell out.
+            compile_template: Compiles a template that a request brings.
         """
         self.template = template
         self.format = format_of(None if template is None else template.tool_source, chat_format)
         self._model_name = model_name
         self._tokenizer = tokenizer
+        self._special_tokens_in_content = special_tokens_in_content
+        self._chat_format = chat_format
+        self._compile_template = compile_template
+        self._with_template = lru_cache(_TEMPLATES_KEPT)(self._made_with)
         self._content: ContentTokens | None = None
         if template is not None and special_tokens_in_content == "text":
             layout = None if self.format is None else self.format.layout
             # Harmony's markers are those of its turns.
             markers = layout.markers if isinstance(layout, Delimited) else ()
             self._content = ContentTokens(tokenizer, template, markers)
+
+    def for_template(self, source: str | None) -> "ChatHandler":
+        """The same model with a template that a request brings; itself for None.
+
+        The few that were used last are kept. Compiling one takes milliseconds: call this on a
+        thread.
+
+        Raises:
+            InvalidRequestError: The template is malformed.
+        """
+        return self if source is None else self._with_template(source)
+
+    def _made_with(self, source: str) -> "ChatHandler":
+        try:
+            template = self._compile_template(source)
+        except ModelLoadError as error:
+            raise InvalidRequestError(
+                f"'chat_template': {error.message}", param="chat_template"
+            ) from error
+        # A template that shows no format tells nothing of how the model writes.
+        found = format_of(source) or self.format
+        return ChatHandler(
+            self._model_name,
+            self._tokenizer,
+            template,
+            self._chat_format or ("none" if found is None else found.name),
+            special_tokens_in_content=self._special_tokens_in_content,
+        )
 
     def check_template(self) -> None:
         """Render a short conversation, to notice at the start a template that does not end.

@@ -20,6 +20,7 @@ class ChatOptions:
         parallel_tool_calls: Whether it may call several at once.
         grammar: The grammar of the answer's text.
         reasoning: Whether it thinks first; None leaves that to the template.
+        chat_template: A template in the place of the model's own.
         template_arguments: Further variables for the template.
         add_generation_prompt: Whether the prompt ends where the assistant's answer begins.
         continue_final_message: Whether the prompt ends with the text of the last message, so that
@@ -34,6 +35,7 @@ class ChatOptions:
     parallel_tool_calls: bool = True
     grammar: Grammar | None = None
     reasoning: bool | None = None
+    chat_template: str | None = None
     template_arguments: Mapping[str, Any] = field(default_factory=dict)
     add_generation_prompt: bool = True
     continue_final_message: bool = False
@@ -114,6 +116,7 @@ def made_options(
     parallel_tool_calls: bool = True,
     grammar: Grammar | None = None,
     reasoning: bool | None = None,
+    chat_template: str | None = None,
     template_arguments: Mapping[str, Any] | None = None,
 ) -> ChatOptions:
     """The options that a caller of the library gives, checked.
@@ -140,6 +143,8 @@ def made_options(
     )
     check("grammar", grammar is None or isinstance(grammar, Grammar), "a Grammar", grammar)
     check("reasoning", reasoning is None or isinstance(reasoning, bool), "a bool", reasoning)
+    is_template = chat_template is None or isinstance(chat_template, str)
+    check("chat_template", is_template, "a text", chat_template)
     arguments = {} if template_arguments is None else template_arguments
     check("template_arguments", isinstance(arguments, Mapping), "a dict", arguments)
     choice, allowed = made_choice(tool_choice)
@@ -155,6 +160,7 @@ def made_options(
         parallel_tool_calls=parallel_tool_calls,
         grammar=grammar,
         reasoning=reasoning,
+        chat_template=chat_template,
         template_arguments=arguments,
     )
 

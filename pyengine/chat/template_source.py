@@ -1,5 +1,6 @@
 """The text of a model's chat template, as its folder has it; nothing is compiled here."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -41,11 +42,7 @@ class TemplateSource:
         found = found or read_json(folder / "chat_template.json").get("chat_template")
         if not found:
             return None
-        tokens = {
-            key: text
-            for key, value in config.items()
-            if key.endswith("_token") and (text := token_text(value)) is not None
-        }
+        tokens = special_tokens(config)
         if isinstance(found, str):
             return cls(found, None, tokens)
         named = {entry["name"]: entry["template"] for entry in found}
@@ -57,3 +54,14 @@ class TemplateSource:
     def for_tools(self) -> str:
         """The template of requests with tools."""
         return self.text if self.text_with_tools is None else self.text_with_tools
+
+
+def special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """The special tokens that templates may use, such as ``bos_token``, of a
+    tokenizer_config.json.
+    """
+    return {
+        key: text
+        for key, value in config.items()
+        if key.endswith("_token") and (text := token_text(value)) is not None
+    }

@@ -41,6 +41,8 @@ SERVER_OPTIONS: dict[str, str] = {
     "max_tools": "Most tools of one request [default: 128].",
     "unknown_fields": "'warn' leaves fields out of requests that are not known [default: refuse].",
     "max_messages": "Most messages of one conversation [default: 10000].",
+    "trust_request_chat_template": "Take the chat templates that requests bring, within the limits "
+    "of the model's own [default: no].",
     "page": "Serve a page to chat at / [default: yes].",
     "log_level": "Least severe of the lines that are logged [default: info].",
     "log_format": "'json' logs an object a line [default: text].",

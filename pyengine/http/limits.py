@@ -40,6 +40,7 @@ class Limits:
         page: Whether ``/`` serves the page.
         drain_seconds: How long running requests get to finish at shutdown.
         unknown_fields: What becomes of a request's fields that are not known.
+        request_templates: Whether requests may bring chat templates.
     """
 
     header_seconds: float = 30.0
@@ -59,6 +60,7 @@ class Limits:
     page: bool = True
     drain_seconds: float = 30.0
     unknown_fields: UnknownFields = "refuse"
+    request_templates: bool = False
 
     @classmethod
     def of(cls, config: ServerConfig) -> "Limits":
@@ -74,6 +76,7 @@ class Limits:
             drain_seconds=config.drain_seconds,
             page=config.page,
             unknown_fields=config.unknown_fields,
+            request_templates=config.trust_request_chat_template,
         )
 
     @property

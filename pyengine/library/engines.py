@@ -5,6 +5,7 @@ from typing import Any
 
 from pyengine import async_engine, sync_engine
 from pyengine.http.app import App
+from pyengine.http.limits import Limits
 from pyengine.http.openai.schema.completions import CompletionResponse
 from pyengine.http.openai.schema.embeddings import EmbeddingResponse
 from pyengine.http.openai.schema.response_object import ResponseObject
@@ -57,7 +58,7 @@ class AsyncEngine(async_engine.AsyncEngine):
 
     @cached_property
     def _client(self) -> LocalClient:
-        return LocalClient(App(self))
+        return LocalClient(App(self, Limits(request_templates=True)))  # they are the caller's own
 
     async def close(self) -> None:
         """As the engine's, and forget what the namespaces have stored. Idempotent."""

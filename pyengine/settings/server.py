@@ -49,6 +49,8 @@ class ServerConfig:
         max_tools: Most tools of one request.
         unknown_fields: ``refuse`` requests with fields that are not known, or ``warn``.
         max_messages: Most messages of one conversation.
+        trust_request_chat_template: Take ``chat_template`` of requests in the place of the model's
+            own. It is a program, which runs in a sandbox within the limits of the model's.
         page: Serve a page to chat at ``/``.
         log_level: Least severe of the lines that are logged.
         log_format: ``text``, or ``json``: an object a line.
@@ -86,6 +88,7 @@ class ServerConfig:
     max_tools: int = 128
     unknown_fields: UnknownFields = "refuse"
     max_messages: int = 10_000
+    trust_request_chat_template: bool = False
     page: bool = True
     log_level: LogLevel = "info"
     log_format: LogFormat = "text"

@@ -49,7 +49,6 @@ VLLM: dict[str, Effect] = {
     "length_penalty": Refused("there is no beam search.", (1.0,)),
     "early_stopping": OFF,
     "spaces_between_special_tokens": Refused(neutral=(True,)),
-    "logits_processors": Refused("code of clients is not run.", ([],)),
     "vllm_xargs": Refused("there are no extensions to read them.", ({},)),
     "prompt_embeds": Refused("prompts are text or token ids."),
     "logprob_token_ids": Refused("ask for 'top_logprobs'.", ([],)),
@@ -144,7 +143,6 @@ CHAT: dict[str, Effect] = {
     "echo": OFF,
     "add_special_tokens": Refused("the chat template writes them.", (False,)),
     "documents": Refused("put them into messages.", ([],)),
-    "chat_template": Refused("the model's own is used."),
     # SGLang
     "separate_reasoning": Refused(neutral=(True,)),
     "stream_reasoning": Refused(neutral=(True,)),

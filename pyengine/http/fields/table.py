@@ -191,7 +191,6 @@ TABLE: Table = {
         "parse_special": Refused("special tokens are read as such.", (True,)),
     },
     ConversationFields: {
-        "chat_template": Refused("the model's own is used."),
         "mm_processor_kwargs": MEDIA,
         "media_io_kwargs": MEDIA,
     },

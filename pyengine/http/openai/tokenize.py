@@ -9,6 +9,7 @@ from pyengine.chat.handler import AnswerSpec
 from pyengine.chat.options import ChatOptions
 from pyengine.errors import InvalidRequestError
 from pyengine.http.errors import FieldNames
+from pyengine.http.openai.completions.chat_options import own_template
 from pyengine.http.openai.schema.tokenize import (
     ApplyTemplateAnswer,
     ApplyTemplateRequest,
@@ -99,6 +100,7 @@ async def _prepared(
         )
     options = ChatOptions(
         tools=read_tools(request.tools, exchange.service.limits),
+        chat_template=own_template(request.chat_template, exchange.service.limits),
         template_arguments=request.chat_template_kwargs or {},
         add_generation_prompt=request.add_generation_prompt is not False,
         continue_final_message=bool(request.continue_final_message),

@@ -4,7 +4,7 @@ from typing import Any
 
 from pyengine.chat.messages import text_of_parts
 from pyengine.chat.options import ChatOptions
-from pyengine.errors import InvalidRequestError
+from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.grammar import Grammar
 from pyengine.http.limits import Limits
 from pyengine.http.openai.schema.chat import ChatRequest
@@ -28,10 +28,26 @@ def chat_options(request: ChatRequest, grammar: Grammar | None, limits: Limits) 
         grammar=grammar,
         add_generation_prompt=request.add_generation_prompt is not False,
         continue_final_message=_continues(request),
+        chat_template=own_template(request.chat_template, limits),
         template_arguments=template_arguments(
             request.chat_template_kwargs, request.reasoning_effort, "reasoning_effort"
         ),
     )
+
+
+def own_template(given: str | None, limits: Limits) -> str | None:
+    """The chat template that a request brings.
+
+    Raises:
+        UnsupportedParameterError: The server takes none.
+    """
+    if given is not None and not limits.request_templates:
+        raise UnsupportedParameterError(
+            "'chat_template' is not taken: the server was started without "
+            "--trust-request-chat-template, so the model's own is used.",
+            param="chat_template",
+        )
+    return given
 
 
 def _continues(request: ChatRequest) -> bool:

@@ -19,8 +19,10 @@ class Prediction(msgspec.Struct, forbid_unknown_fields=True):
 class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/chat/completions``.
 
-    Beyond OpenAI's: chat_template_kwargs (further variables for the template; one that it does not
-    read is left out with a warning, and so is an unread reasoning_effort) and include_reasoning
+    Beyond OpenAI's: chat_template (in the place of the model's own, where the server was started
+    with --trust-request-chat-template), chat_template_kwargs (further variables for the template;
+    one that it does not read is left out with a warning, and so is an unread reasoning_effort) and
+    include_reasoning
     (false leaves the reasoning out of the answer). With continue_final_message the answer goes on
     with the text of the last message; add_generation_prompt false lets the model begin the turn.
     With store the completion is kept, with metadata, for the other paths of this endpoint.
@@ -33,6 +35,7 @@ class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
     parallel_tool_calls: bool | None = None
     prediction: Prediction | None = None
     reasoning_effort: str | None = None
+    chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     include_reasoning: bool | None = None
     add_generation_prompt: bool | None = None

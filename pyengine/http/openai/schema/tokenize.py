@@ -14,6 +14,7 @@ class ConversationFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     model: str | None = None
     messages: list[Message] | None = None
     tools: list[ToolParam] | None = None
+    chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None

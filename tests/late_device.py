@@ -26,10 +26,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from pyengine.kernels import feed, greedy, penalties, sampling_reference, top_logprobs, verify
-from pyengine.kernels.attention import Pages
-from pyengine.kernels.attention_reference import attention_reference
-from pyengine.model.torch import layers as torch_layers
+from pyengine.kernels import feed
+from pyengine.kernels.attention.paged import Pages
+from pyengine.kernels.attention.reference import attention_reference
+from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
+from pyengine.kernels.sampling import reference as sampling_reference
+from pyengine.model.torch.layers import parts as torch_layers
 from pyengine.model.torch.ops import REFERENCES, TorchOps
 from pyengine.model.torch.queue import CpuQueue, HostMark
 
@@ -262,7 +264,7 @@ def attention(
     shared: torch.Tensor | None = None,
     **_: Any,
 ) -> None:
-    """As :func:`pyengine.kernels.attention.attention`: pages that are shared are those of row 0."""
+    """As :func:`pyengine.kernels.attention.paged.attention`: shared pages are those of row 0."""
     if shared is not None:
         indices = pages.page_indices.clone()
         starts = pages.page_indptr[: rows + 1].tolist()

@@ -34,7 +34,10 @@ CONTENTS = (
     "pyengine/demo/model/model.safetensors",
     "pyengine/demo/model/tokenizer.json",
     "pyengine/model/specs/llama-3-8b/config.json",
-    *(f"pyengine/kernels/{path.name}" for path in (REPOSITORY / "kernels/triton").glob("*.py")),
+    *(
+        str(path.relative_to(REPOSITORY))
+        for path in (REPOSITORY / "pyengine/kernels").rglob("*.py")
+    ),
 )
 
 
@@ -104,8 +107,8 @@ def test_the_wheel_is_for_every_python_from_3_11_and_complete(wheel: Path) -> No
         names = archive.namelist()
         assert set(CONTENTS) <= set(names)
         assert [name for name in names if name.endswith(".dist-info/licenses/LICENSE")]
-        kernel = (REPOSITORY / "kernels/triton/sampling.py").read_bytes()
-        assert archive.read("pyengine/kernels/sampling.py") == kernel
+        kernel = (REPOSITORY / "kernels/triton/sampling/sample.py").read_bytes()
+        assert archive.read("pyengine/kernels/sampling/sample.py") == kernel
         entry_points = next(name for name in names if name.endswith("entry_points.txt"))
         assert b"pyengine=pyengine.cli:main" in archive.read(entry_points).replace(b" ", b"")
         strangers = {name.split("/")[0] for name in names if ".dist-info/" not in name}

@@ -36,7 +36,7 @@ def layer_cases(bench: Bench, shape: Shape) -> Iterator[Case]:
             f"{count} rows",
             works(
                 bench,
-                by(bench, "activation", "gated", both=True),
+                by(bench, "layers.activation", "gated", both=True),
                 partial(silu_buffers, bench, shape, count, dtype),
                 copied,
             ),
@@ -68,7 +68,7 @@ def norm(bench: Bench, shape: Shape, rows: int, dtype: torch.dtype) -> Case:
         return residual, branch, torch.ones(shape.hidden, **size), EPSILON, out
 
     copied = (4 * rows + 1) * shape.hidden * dtype.itemsize
-    implementations = by(bench, "norm", "add_rms_norm", both=True)
+    implementations = by(bench, "layers.norm", "add_rms_norm", both=True)
     return Case(
         "add_rms_norm",
         f"{rows} rows",
@@ -86,7 +86,7 @@ def head_norm(bench: Bench, shape: Shape, tokens: int, dtype: torch.dtype) -> Ca
         return torch.randn(tokens, shape.qkv_width, **size), query, key, shape.heads, EPSILON
 
     copied = 2 * tokens * (shape.heads + shape.kv_heads) * shape.head_dim * dtype.itemsize
-    implementations = by(bench, "head_norm", "head_rms_norm", both=True)
+    implementations = by(bench, "layers.head_norm", "head_rms_norm", both=True)
     return Case(
         "head_rms_norm",
         f"{tokens} tokens",
@@ -115,7 +115,7 @@ def rope(bench: Bench, shape: Shape, tokens: int, dtype: torch.dtype) -> Case:
 
     # And each token's angles, in float32.
     copied = tokens * (2 * shape.qkv_width * dtype.itemsize + 4 * shape.head_dim)
-    implementations = by(bench, "rope", "rope_append")
+    implementations = by(bench, "layers.rope", "rope_append")
     return Case(
         "rope_append",
         f"{tokens} tokens",

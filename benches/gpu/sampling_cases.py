@@ -13,8 +13,9 @@ from benches.gpu.floors import Shape
 from benches.gpu.part import Bench
 from benches.gpu.timing import Work
 from pyengine._core import StepHeader
-from pyengine.kernels import sampling, sampling_reference
-from pyengine.kernels.inputs import SamplingInputs
+from pyengine.kernels.sampling import reference as sampling_reference
+from pyengine.kernels.sampling import sample as sampling
+from pyengine.kernels.sampling.inputs import SamplingInputs
 from pyengine.model.step_fields import sampling_rows
 
 ROWS = (1, 64, 256)
@@ -65,7 +66,7 @@ def sample_case(bench: Bench, name: str, rules: dict[str, float], logits: torch.
     if name == "greedy":
         made = {
             kind: partial(_one, call, (step, logits, tokens))
-            for kind, call in by(bench, "greedy", "greedy").items()
+            for kind, call in by(bench, "sampling.greedy", "greedy").items()
         }
         if bench.cuda:
             made["torch"] = partial(_one, of_torch, (logits, rules))
@@ -133,7 +134,7 @@ def top_case(bench: Bench, logits: torch.Tensor) -> Case:
     )
     made: dict[str, Make] = {
         name: partial(_one, call, arguments)
-        for name, call in by(bench, "top_logprobs", "top_logprobs").items()
+        for name, call in by(bench, "sampling.top_logprobs", "top_logprobs").items()
     }
     if bench.cuda:
         made["torch"] = partial(_one, lambda: logits.float().log_softmax(-1).topk(top), ())
@@ -151,7 +152,7 @@ def penalty_case(bench: Bench, logits: torch.Tensor) -> Case:
     factor, add = torch.full((penalties,), 1.1, **like), torch.zeros(penalties, **like)
     made: dict[str, Make] = {
         name: partial(_one, call, (logits.float(), start, token, factor, add))
-        for name, call in by(bench, "penalties", "apply_penalties").items()
+        for name, call in by(bench, "sampling.penalties", "apply_penalties").items()
     }
     # Three numbers of each penalty, and its logit there and back.
     return Case("penalty", f"{rows} rows, {EDITS} each", made, copied=penalties * 20)
@@ -170,7 +171,8 @@ def verify_case(bench: Bench, rows: int, drafts: int) -> Case:
     counts, last = torch.zeros(rows, **like), torch.zeros(rows, **like)
     arguments = (step, header, ids, tokens, sequence, counts, torch.zeros_like(tokens), last)
     made: dict[str, Make] = {
-        name: partial(_one, call, arguments) for name, call in by(bench, "verify", "verify").items()
+        name: partial(_one, call, arguments)
+        for name, call in by(bench, "sampling.verify", "verify").items()
     }
     return Case("verify", f"{rows} rows, {drafts} drafts", made, copied=16 * rows * each)
 

@@ -10,17 +10,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from pyengine._core import StepHeader  # noqa: E402
-from pyengine.kernels import (  # noqa: E402
-    activation,
-    feed,
-    head_norm,
-    norm,
-    penalties,
-    quantize,
-    rope,
-    sampling,
-    top_logprobs,
-)
+from pyengine.kernels import feed  # noqa: E402
+from pyengine.kernels.layers import activation, head_norm, norm, quantize, rope  # noqa: E402
+from pyengine.kernels.sampling import penalties, top_logprobs  # noqa: E402
+from pyengine.kernels.sampling import sample as sampling  # noqa: E402
 from tests.kernels.backends import backend  # noqa: E402
 from tests.kernels.pairs import DTYPES, assert_close, both  # noqa: E402
 from tests.model.draws import on_cpu, random_logits, random_step  # noqa: E402

@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from pyengine.kernels.attention import Pages  # noqa: E402
-from pyengine.kernels.attention_reference import attention_reference  # noqa: E402
+from pyengine.kernels.attention.paged import Pages  # noqa: E402
+from pyengine.kernels.attention.reference import attention_reference  # noqa: E402
 from pyengine.model.batch import StepBuffers  # noqa: E402
 from pyengine.model.torch.attention.selection import (  # noqa: E402
     NAMES,

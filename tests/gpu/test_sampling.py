@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from pyengine.kernels.greedy import greedy
-from pyengine.kernels.inputs import SamplingInputs
+from pyengine.kernels.sampling.greedy import greedy
+from pyengine.kernels.sampling.inputs import SamplingInputs
 from tests.kernels.backends import backend
 from tests.model.draws import (
     RULES,

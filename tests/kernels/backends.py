@@ -7,8 +7,10 @@ import torch
 from numpy.typing import NDArray
 
 from pyengine._core import StepHeader
-from pyengine.kernels import sampling, sampling_reference, verify
-from pyengine.kernels.inputs import SamplingInputs
+from pyengine.kernels.sampling import reference as sampling_reference
+from pyengine.kernels.sampling import sample as sampling
+from pyengine.kernels.sampling import verify
+from pyengine.kernels.sampling.inputs import SamplingInputs
 from tests.model.draws import Backend, Ints, Step
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -16,26 +16,13 @@ from unittest.mock import patch
 
 import torch
 
-from pyengine.kernels import (
-    activation,
-    attention,
-    chain,
-    feed,
-    greedy,
-    grouped,
-    hand_over,
-    head_norm,
-    norm,
-    penalties,
-    quantize,
-    rope,
-    router,
-    sampling,
-    top_logprobs,
-    verify,
-)
-from pyengine.kernels.attention_tiling import Heads, parts_size, prefix_tiling_for, tiling_for
-from pyengine.kernels.inputs import SamplingInputs
+from pyengine.kernels import chain, feed, hand_over
+from pyengine.kernels.attention import paged as attention
+from pyengine.kernels.attention.tiling import Heads, parts_size, prefix_tiling_for, tiling_for
+from pyengine.kernels.layers import activation, grouped, head_norm, norm, quantize, rope, router
+from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
+from pyengine.kernels.sampling import sample as sampling
+from pyengine.kernels.sampling.inputs import SamplingInputs
 from pyengine.model.step_fields import SAMPLING_ROW
 from tests.kernels.machine_code import compile_launch, launches
 

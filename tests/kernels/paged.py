@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyengine.kernels.attention import Pages
-from pyengine.kernels.attention_reference import attention_reference
-from pyengine.kernels.attention_tiling import Heads
+from pyengine.kernels.attention.paged import Pages
+from pyengine.kernels.attention.reference import attention_reference
+from pyengine.kernels.attention.tiling import Heads
 from tests.kernels.backends import DEVICE
 
 

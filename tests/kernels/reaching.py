@@ -17,15 +17,10 @@ import torch
 from triton.compiler import make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
-from pyengine.kernels import (
-    feed,
-    greedy,
-    penalties,
-    sampling,
-    sampling_reference,
-    top_logprobs,
-    verify,
-)
+from pyengine.kernels import feed
+from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
+from pyengine.kernels.sampling import reference as sampling_reference
+from pyengine.kernels.sampling import sample as sampling
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.ops import KERNELS
 from pyengine.model.torch.runner import TorchRunner
@@ -77,7 +72,7 @@ def like_a_gpu() -> list[Any]:
     ]  # fmt: skip
     sample = partial(sampling.sample, scratch=scratch)
     kernels.append(patch.object(sampling_reference, "sample", sample))
-    kernels.append(patch("pyengine.model.torch.layers.torch_ops", lambda _device: KERNELS))
+    kernels.append(patch("pyengine.model.torch.layers.parts.torch_ops", lambda _device: KERNELS))
     return kernels
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyengine._core import CpuKernels
-from pyengine.kernels.activation import KINDS, gated, gated_reference
+from pyengine.kernels.layers.activation import KINDS, gated, gated_reference
 from tests.kernels.backends import DEVICE
 from tests.kernels.pairs import DTYPES, assert_close, both, cpu_tensor, random, rows_of
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyengine.kernels.penalties import (
+from pyengine.kernels.sampling.penalties import (
     BLOCK,
     PARTS,
     apply_penalties,

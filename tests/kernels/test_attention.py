@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyengine._core import CpuKernels, CpuStep, StepHeader
-from pyengine.kernels.attention import Pages, Parts, attention
-from pyengine.kernels.attention_tiling import (
+from pyengine.kernels.attention.paged import Pages, Parts, attention
+from pyengine.kernels.attention.tiling import (
     Heads,
     Tiling,
     parts_size,

@@ -118,10 +118,11 @@ import torch
 from pathlib import Path
 from pyengine import kernels
 
-for path in Path(kernels.__file__).parent.glob("*.py"):
-    importlib.import_module(f"pyengine.kernels.{path.stem}")
+for path in Path(kernels.__file__).parent.rglob("*.py"):
+    module = path.relative_to(Path(kernels.__file__).parent).with_suffix("")
+    importlib.import_module(".".join(["pyengine.kernels", *module.parts]))
 assert not any(name.startswith("triton.language") for name in sys.modules)
-from pyengine.kernels.activation import gated, gated_reference
+from pyengine.kernels.layers.activation import gated, gated_reference
 
 out = torch.zeros(1, 2)
 gated_reference(torch.ones(1, 4), out)

@@ -7,8 +7,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from pyengine.kernels.greedy import greedy, greedy_reference
-from pyengine.kernels.inputs import SamplingInputs
+from pyengine.kernels.sampling.greedy import greedy, greedy_reference
+from pyengine.kernels.sampling.inputs import SamplingInputs
 from tests.kernels.backends import DEVICE, as_tensor
 from tests.model.draws import Step, on_cpu, pack, random_logits, random_step
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyengine.kernels.grouped import grouped, grouped_reference
+from pyengine.kernels.layers.grouped import grouped, grouped_reference
 from tests.kernels.backends import DEVICE
 from tests.kernels.pairs import assert_close, random, rows_of
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyengine._core import CpuKernels
-from pyengine.kernels.head_norm import head_rms_norm, head_rms_norm_reference
-from pyengine.kernels.norm import add_rms_norm_reference
+from pyengine.kernels.layers.head_norm import head_rms_norm, head_rms_norm_reference
+from pyengine.kernels.layers.norm import add_rms_norm_reference
 from tests.kernels.backends import DEVICE
 from tests.kernels.pairs import DTYPES, assert_close, both, cpu_tensor, random, rows_of
 

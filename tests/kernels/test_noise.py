@@ -8,7 +8,8 @@ import triton
 import triton.language as tl
 from numpy.typing import NDArray
 
-from pyengine.kernels import noise, sampling_reference
+from pyengine.kernels.sampling import noise
+from pyengine.kernels.sampling import reference as sampling_reference
 from tests.kernels.backends import DEVICE
 
 COUNT = 1 << 16

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyengine._core import CpuKernels
-from pyengine.kernels.norm import add_rms_norm, add_rms_norm_reference
+from pyengine.kernels.layers.norm import add_rms_norm, add_rms_norm_reference
 from tests.kernels.backends import DEVICE
 from tests.kernels.pairs import DTYPES, assert_close, both, cpu_tensor, random, rows_of
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyengine.kernels.quantize import FLOAT8, quantize_rows, quantize_rows_reference
+from pyengine.kernels.layers.quantize import FLOAT8, quantize_rows, quantize_rows_reference
 from tests.kernels.backends import DEVICE
 from tests.kernels.pairs import DTYPES, random, rows_of
 

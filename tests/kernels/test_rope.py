@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyengine._core import CpuKernels, CpuStep, StepHeader
-from pyengine.kernels.rope import rope_append, rope_append_reference
+from pyengine.kernels.layers.rope import rope_append, rope_append_reference
 from tests.kernels.backends import DEVICE
 from tests.kernels.pairs import DTYPES, assert_close, both, cpu_tensor, random, rows_of
 

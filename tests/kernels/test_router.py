@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyengine.kernels.router import route, route_reference
+from pyengine.kernels.layers.router import route, route_reference
 from tests.kernels.backends import DEVICE
 from tests.kernels.pairs import DTYPES, random, rows_of
 

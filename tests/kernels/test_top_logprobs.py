@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyengine.kernels import top_logprobs as module
-from pyengine.kernels.top_logprobs import top_logprobs, top_logprobs_reference
+from pyengine.kernels.sampling import top_logprobs as module
+from pyengine.kernels.sampling.top_logprobs import top_logprobs, top_logprobs_reference
 from tests.kernels.backends import DEVICE
 from tests.kernels.pairs import DTYPES, both, rows_of
 

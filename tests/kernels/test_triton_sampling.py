@@ -8,8 +8,10 @@ import torch
 from numpy.typing import NDArray
 
 from pyengine._core import StepHeader
-from pyengine.kernels import cut, sampling, sampling_reference, verify
-from pyengine.kernels.inputs import SamplingInputs
+from pyengine.kernels.sampling import cut, verify
+from pyengine.kernels.sampling import reference as sampling_reference
+from pyengine.kernels.sampling import sample as sampling
+from pyengine.kernels.sampling.inputs import SamplingInputs
 from tests.kernels.backends import DEVICE, as_tensor, backend, check_kept
 from tests.model.draws import (
     SMALL_RULES,

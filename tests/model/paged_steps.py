@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 
 from pyengine._core import StepLayout
-from pyengine.kernels.attention import Pages
-from pyengine.kernels.attention_reference import attention_reference
+from pyengine.kernels.attention.paged import Pages
+from pyengine.kernels.attention.reference import attention_reference
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.batch import StepBuffers
 from pyengine.model.step_fields import PageTable

@@ -18,7 +18,7 @@ from pyengine.errors import ConfigError
 from pyengine.model.devices import load_runner
 from pyengine.model.spec import describe
 from pyengine.model.torch.attention.torch import TorchAttention
-from pyengine.model.torch.layers import TorchParts
+from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.torch.model import TorchModel
 from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.dummy import DummyWeights, Noise

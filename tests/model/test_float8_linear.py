@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from pyengine.model.architectures.parts import Buffer
-from pyengine.model.torch import layers
 from pyengine.model.torch.attention.torch import TorchAttention
-from pyengine.model.torch.float8_linear import Float8Linear, is_float8
-from pyengine.model.torch.layers import TorchParts
+from pyengine.model.torch.layers import parts as layers
+from pyengine.model.torch.layers.float8_linear import Float8Linear, is_float8
+from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.weights.matrix import Dense, Float8, Matrix
 from tests.model.llamas import prompts
 from tests.model.test_quantized_folders import twins

@@ -16,15 +16,11 @@ import torch
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.grammar import choice
-from pyengine.kernels import (
-    feed,
-    penalties,
-    sampling,
-    sampling_reference,
-    top_logprobs,
-    verify,
-)
-from pyengine.kernels import greedy as greedy_kernels
+from pyengine.kernels import feed
+from pyengine.kernels.sampling import greedy as greedy_kernels
+from pyengine.kernels.sampling import penalties, top_logprobs, verify
+from pyengine.kernels.sampling import reference as sampling_reference
+from pyengine.kernels.sampling import sample as sampling
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.ops import KERNELS
@@ -78,7 +74,7 @@ def runners(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> list[TorchR
     scratch = sampling.SamplingScratch.for_rows(64, 512, "cpu")
     sample = partial(sampling.sample, scratch=scratch)
     monkeypatch.setattr(sampling_reference, "sample", counted("sample", sample))
-    monkeypatch.setattr("pyengine.model.torch.layers.torch_ops", lambda _device: KERNELS)
+    monkeypatch.setattr("pyengine.model.torch.layers.parts.torch_ops", lambda _device: KERNELS)
     made: list[TorchRunner] = []
 
     def attention(asks: AttentionSpec) -> TritonAttention:

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from pyengine._core import CpuExperts, CpuKernels, CpuLinear
-from pyengine.kernels.router import route_reference
+from pyengine.kernels.layers.router import route_reference
 from pyengine.model.architectures.experts import Routing
 from pyengine.model.dtypes import cpu_tensor
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from pyengine._core import StepHeader, StepLayout
-from pyengine.kernels import rules
+from pyengine.kernels.sampling import rules
 from pyengine.model.batch import StepBuffers
 from pyengine.model.step_fields import SAMPLING_ROW, StepFields, sampling_rows
 from pyengine.model.torch.device_step import DeviceStep

@@ -15,7 +15,7 @@ from pyengine.model.runner import Sampled
 from pyengine.model.spec import describe, in_one_page
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.layers import TorchParts
+from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.torch.model import TorchModel
 from pyengine.model.weights.loader import open_weights
 from pyengine.settings.config import EngineConfig

@@ -2,9 +2,9 @@
 
 An architecture makes its buffers and layers by a device's :class:`Parts` once and calls them in
 every step, with the same code on every device: the Rust kernels (:mod:`pyengine.model.cpu.layers`)
-or torch (:mod:`pyengine.model.torch.layers`). Where several ranks share a model, parts and weights
-are those of one rank: an architecture divides its heads and widths by ``ranks``, and marks the
-layers that sum over all ranks::
+or torch (:mod:`pyengine.model.torch.layers.parts`). Where several ranks share a model, parts and
+weights are those of one rank: an architecture divides its heads and widths by ``ranks``, and marks
+the layers that sum over all ranks::
 
     x ──► linear (a share of the outputs) ──► ... ──► linear (a share of the inputs), reduce=True
 

@@ -17,10 +17,9 @@ class DeviceStep(StepFields[torch.Tensor]):
     """A tensor for each field of a step, by its name.
 
     All are views of one block of device memory, so that a step comes by one copy. ``sampling`` is
-    int32 [rows, words], as :mod:`pyengine.kernels.rules` reads it; ``mask`` is int32 of the same
-    bits. There is one for all steps, which a device works on in
-    their order: the copy of a step comes behind the last kernel of the step before. On the CPU the
-    block is the host's own::
+    int32 [rows, words], as :mod:`pyengine.kernels.sampling.rules` reads it; ``mask`` is int32 of
+    the same bits. There is one for all steps, which a device works on in their order: the copy of a
+    step comes behind the last kernel of the step before. On the CPU the block is the host's own::
 
         host     header | token_ids | ... | page_indices ...... | penalties ... | mask .........
         device   └────────── take() ──────────────┘ used        └┘ used  take_late() ┘ used

@@ -13,7 +13,7 @@ from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.draft import TorchDraft
 from pyengine.model.torch.graphs import Graphs
-from pyengine.model.torch.layers import TorchParts
+from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.torch.memory import GRAPH_MIB
 from pyengine.model.torch.model import TorchModel
 from pyengine.model.torch.queue import DeviceQueue

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from pyengine.kernels import activation, grouped, head_norm, norm, quantize, rope, router
+from pyengine.kernels.layers import activation, grouped, head_norm, norm, quantize, rope, router
 
 
 @dataclass(frozen=True)
@@ -14,15 +14,16 @@ class TorchOps:
 
     Attributes:
         add_rms_norm: (residual, branch or None, weight, epsilon, out), see
-            :mod:`pyengine.kernels.norm`.
+            :mod:`pyengine.kernels.layers.norm`.
         head_rms_norm: (qkv, query_weight, key_weight, num_heads, epsilon), see
-            :mod:`pyengine.kernels.head_norm`.
+            :mod:`pyengine.kernels.layers.head_norm`.
         rope_append: (qkv, angles, positions, slot_mapping, keys, values, num_heads), see
-            :mod:`pyengine.kernels.rope`.
-        gated: (gate_up, out, activation, limit), see :mod:`pyengine.kernels.activation`.
-        quantize_rows: (x, out, scales), see :mod:`pyengine.kernels.quantize`.
-        route: (logits, experts, weights, routed, live, ...), see :mod:`pyengine.kernels.router`.
-        grouped: (x, weight, bias or None, ends, out), see :mod:`pyengine.kernels.grouped`.
+            :mod:`pyengine.kernels.layers.rope`.
+        gated: (gate_up, out, activation, limit), see :mod:`pyengine.kernels.layers.activation`.
+        quantize_rows: (x, out, scales), see :mod:`pyengine.kernels.layers.quantize`.
+        route: (logits, experts, weights, routed, live, ...), see
+            :mod:`pyengine.kernels.layers.router`.
+        grouped: (x, weight, bias or None, ends, out), see :mod:`pyengine.kernels.layers.grouped`.
     """
 
     add_rms_norm: Callable[

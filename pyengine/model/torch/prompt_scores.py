@@ -5,7 +5,7 @@ from typing import Protocol
 
 import torch
 
-from pyengine.kernels.top_logprobs import top_logprobs, top_logprobs_reference
+from pyengine.kernels.sampling.top_logprobs import top_logprobs, top_logprobs_reference
 from pyengine.model.runner import LogProbs
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.queue import DeviceQueue

@@ -8,16 +8,11 @@ from typing import Any
 import torch
 
 from pyengine._core import StepLayout
-from pyengine.kernels import (
-    feed,
-    greedy,
-    penalties,
-    sampling,
-    sampling_reference,
-    top_logprobs,
-    verify,
-)
-from pyengine.kernels.inputs import SamplingInputs
+from pyengine.kernels import feed
+from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
+from pyengine.kernels.sampling import reference as sampling_reference
+from pyengine.kernels.sampling import sample as sampling
+from pyengine.kernels.sampling.inputs import SamplingInputs
 from pyengine.model.torch.device_step import DeviceStep
 from pyengine.model.torch.results import Results, Wanted
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from pyengine.kernels.attention_reference import gathered
+from pyengine.kernels.attention.reference import gathered
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.attention.backend import Rehearsal
 from pyengine.model.torch.device_step import DeviceStep

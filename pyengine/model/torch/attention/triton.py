@@ -1,11 +1,11 @@
-"""Paged attention by our own kernel, :mod:`pyengine.kernels.attention`."""
+"""Paged attention by our own kernel, :mod:`pyengine.kernels.attention.paged`."""
 
 from collections.abc import Sequence
 
 import torch
 
-from pyengine.kernels.attention import FEW_PARTS, Pages, Parts, attention
-from pyengine.kernels.attention_tiling import (
+from pyengine.kernels.attention.paged import FEW_PARTS, Pages, Parts, attention
+from pyengine.kernels.attention.tiling import (
     Heads,
     Tiling,
     parts_size,

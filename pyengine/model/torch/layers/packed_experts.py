@@ -14,7 +14,7 @@ from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.architectures.parts import Activation, Buffer
 from pyengine.model.cpu.experts import make_experts
 from pyengine.model.cpu.linear import pack
-from pyengine.model.torch.packed_linear import DTYPES, shared
+from pyengine.model.torch.layers.packed_linear import DTYPES, shared
 from pyengine.model.weights.matrix import Matrix
 
 

@@ -11,8 +11,8 @@ lanes is the best of the row, and only its lane has to be looked through again f
 
 import torch
 
-from pyengine.kernels.candidates import NOTHING, logit_of, pack, token_of
 from pyengine.kernels.language import tl, triton
+from pyengine.kernels.sampling.candidates import NOTHING, logit_of, pack, token_of
 
 LANES = 2048
 """Tokens that a program looks at at a time."""
@@ -101,7 +101,7 @@ def top_logprobs(
     """Log probabilities of the ``K`` most likely tokens of each row, and of a chosen one.
 
     Those of the softmax over the row as it is: before penalties, masks and temperature, where these
-    are not applied yet or not any more (:func:`pyengine.kernels.penalties.restore`). NaN counts as
+    are not applied yet or not any more (:func:`.penalties.restore`). NaN counts as
     impossible. Queues one kernel on the current stream; can be captured.
 
     Args:

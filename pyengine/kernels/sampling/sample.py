@@ -1,19 +1,18 @@
 """From logits to tokens on a GPU, the tokens those of the Rust sampler.
 
 What is sampled is defined in ``kernels/cpu/src/sampler/mod.rs`` and its rules, the noise in
-``kernels/cpu/src/random.rs``; :mod:`pyengine.kernels.sampling_reference` says the same in torch,
-:mod:`pyengine.kernels.candidates` how it is found.
+``kernels/cpu/src/random.rs``; :mod:`.reference` says the same in torch, :mod:`.candidates` how it
+is found.
 
 Masks and temperature are applied to the logits as they are read, each time, so that no pass over
 the row is spent on them; penalties and biases are few and were done in place before
-(:mod:`pyengine.kernels.penalties`).
+(:mod:`.penalties`).
 
 A row is split between programs where rows are few, for else most of a GPU would be idle. They look
 for the best of their parts (``peak_kernel``), find where top-k and top-p cut the row off
-(:mod:`pyengine.kernels.cut`, whose kernels end at once for rows without) and what typical-p and XTC
-keep (:mod:`pyengine.kernels.trim`, likewise), behind top-n-sigma and the dynamic temperature
-(:mod:`pyengine.kernels.shape`, likewise), run the
-race among their tokens (``sample_kernel``), and the first of the winners is the winner
+(:mod:`.cut`, whose kernels end at once for rows without) and what typical-p and XTC keep
+(:mod:`.trim`, likewise), behind top-n-sigma and the dynamic temperature (:mod:`.shape`, likewise),
+run the race among their tokens (``sample_kernel``), and the first of the winners is the winner
 (``finish_kernel``). That is exact, for maxima, sums of integers, and minima of (time, token) do not
 depend on how they are put together.
 
@@ -28,9 +27,11 @@ from dataclasses import dataclass
 
 import torch
 
-from pyengine.kernels import cut
-from pyengine.kernels.bins import clear_bins, cuts_of
-from pyengine.kernels.candidates import (
+from pyengine.kernels.chain import chained, wait_for_inputs
+from pyengine.kernels.language import tl, triton
+from pyengine.kernels.sampling import cut
+from pyengine.kernels.sampling.bins import clear_bins, cuts_of
+from pyengine.kernels.sampling.candidates import (
     NO_TOKEN,
     best_of_parts,
     keeps,
@@ -39,14 +40,12 @@ from pyengine.kernels.candidates import (
     masks_of,
     part_of,
 )
-from pyengine.kernels.chain import chained, wait_for_inputs
-from pyengine.kernels.cut import MAX_PARTS, CutScratch
-from pyengine.kernels.inputs import SamplingInputs
-from pyengine.kernels.language import tl, triton
-from pyengine.kernels.noise import exponential, weight
-from pyengine.kernels.rules import long, word
-from pyengine.kernels.shape import shape_kernel
-from pyengine.kernels.trim import kept_from, least_weight, trim_kernel, trims_of
+from pyengine.kernels.sampling.cut import MAX_PARTS, CutScratch
+from pyengine.kernels.sampling.inputs import SamplingInputs
+from pyengine.kernels.sampling.noise import exponential, weight
+from pyengine.kernels.sampling.rules import long, word
+from pyengine.kernels.sampling.shape import shape_kernel
+from pyengine.kernels.sampling.trim import kept_from, least_weight, trim_kernel, trims_of
 
 _SEED = word("seed")
 

@@ -33,8 +33,10 @@ from typing import Any
 
 import torch
 
-from pyengine.kernels.bins import bin_of, bins_of_cut, cuts_of, last_kept
-from pyengine.kernels.candidates import (
+from pyengine.kernels.chain import chained, wait_for_inputs
+from pyengine.kernels.language import tl, triton
+from pyengine.kernels.sampling.bins import bin_of, bins_of_cut, cuts_of, last_kept
+from pyengine.kernels.sampling.candidates import (
     NO_TOKEN,
     NOTHING,
     best_logit,
@@ -45,10 +47,8 @@ from pyengine.kernels.candidates import (
     part_of,
     token_of,
 )
-from pyengine.kernels.chain import chained, wait_for_inputs
-from pyengine.kernels.language import tl, triton
-from pyengine.kernels.noise import mass
-from pyengine.kernels.threshold import limits
+from pyengine.kernels.sampling.noise import mass
+from pyengine.kernels.sampling.threshold import limits
 
 MAX_PARTS = 64
 """Programs that share a row at most."""
@@ -247,8 +247,8 @@ def find(
     """Leave in ``scratch.level`` and ``scratch.last`` where each row is cut that is.
 
     Queues three kernels behind those that looked for the best logits, cleared the bins and left the
-    shape of each row (:mod:`pyengine.kernels.shape`); can be
-    captured. Arguments are those of :func:`pyengine.kernels.sampling.sample`, made ready there.
+    shape of each row (:mod:`.shape`); can be captured. Arguments are those of
+    :func:`.sample.sample`, made ready there.
 
     Args:
         logits: [rows, vocabulary].

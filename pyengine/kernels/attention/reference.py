@@ -1,8 +1,8 @@
-"""The computation of :mod:`pyengine.kernels.attention` in torch, row by row."""
+"""The computation of :mod:`pyengine.kernels.attention.paged` in torch, row by row."""
 
 import torch
 
-from pyengine.kernels.attention import Pages
+from pyengine.kernels.attention.paged import Pages
 
 
 def gathered(cache: torch.Tensor, pages: torch.Tensor) -> torch.Tensor:
@@ -26,7 +26,7 @@ def attention_reference(
     soft_cap: float | None = None,
     sinks: torch.Tensor | None = None,
 ) -> None:
-    """As :func:`pyengine.kernels.attention.attention`; in float32, and only for tests.
+    """As :func:`pyengine.kernels.attention.paged.attention`; in float32, and only for tests.
 
     It reads the rows on the host, which waits for the device.
     """

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pyengine.kernels.rules import rule
+from pyengine.kernels.sampling.rules import rule
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class SamplingInputs:
 
     Attributes:
         sampling: int32 [rows, words], the rules of each sampling row; see
-            :mod:`pyengine.kernels.rules`.
+            :mod:`.rules`.
         sample_position: int64 by sampling row, position of the row's first sampled token.
         logit_start: int32, one more than sampling rows: where the logits rows of each begin.
         logit_row: int32 by logits row, like the two that follow: its sampling row.

@@ -1,9 +1,9 @@
-"""The bins of a row's logits, and where in them it is cut; see :mod:`pyengine.kernels.cut`."""
+"""The bins of a row's logits, and where in them it is cut; see :mod:`.cut`."""
 
-from pyengine.kernels.candidates import NOTHING, logit_of
 from pyengine.kernels.language import tl, triton
-from pyengine.kernels.noise import mass
-from pyengine.kernels.rules import integer, real, word
+from pyengine.kernels.sampling.candidates import NOTHING, logit_of
+from pyengine.kernels.sampling.noise import mass
+from pyengine.kernels.sampling.rules import integer, real, word
 
 _TEMPERATURE, _TOP_K, _TOP_P = word("temperature"), word("top_k"), word("top_p")
 _NATS = tl.constexpr(22.0)  # e^-22 is less than half a unit of probability

@@ -2,13 +2,13 @@
 
 Several thresholds are tried at a time, each time of the whole row: the largest at and above which
 there are k tokens, or their probability. That takes nothing but the row, and some thirteen passes
-of one program over it; :mod:`pyengine.kernels.cut` does it only where there are too many tokens of
+of one program over it; :mod:`.cut` does it only where there are too many tokens of
 nearly equal logits for what it does else.
 """
 
-from pyengine.kernels.candidates import NO_TOKEN, float_of, keeps, load_above, order_key
 from pyengine.kernels.language import tl, triton
-from pyengine.kernels.noise import mass
+from pyengine.kernels.sampling.candidates import NO_TOKEN, float_of, keeps, load_above, order_key
+from pyengine.kernels.sampling.noise import mass
 
 _ABOVE_MINUS_INFINITY = tl.constexpr(-2139095040)
 

@@ -5,8 +5,10 @@ there. Definitions are in ``kernels/cpu/src/sampler/typical.rs`` and ``xtc.rs``;
 integers. One program a row; rows without these rules are not read, and nothing is stored for them.
 """
 
-from pyengine.kernels.bins import cuts_of, share_of
-from pyengine.kernels.candidates import (
+from pyengine.kernels.chain import wait_for_inputs
+from pyengine.kernels.language import tl, triton
+from pyengine.kernels.sampling.bins import cuts_of, share_of
+from pyengine.kernels.sampling.candidates import (
     NO_TOKEN,
     best_logit,
     keeps,
@@ -16,10 +18,8 @@ from pyengine.kernels.candidates import (
     pack,
     token_of,
 )
-from pyengine.kernels.chain import wait_for_inputs
-from pyengine.kernels.language import tl, triton
-from pyengine.kernels.noise import depth, mass, weight
-from pyengine.kernels.rules import long, real, word
+from pyengine.kernels.sampling.noise import depth, mass, weight
+from pyengine.kernels.sampling.rules import long, real, word
 
 _MIN_P, _TYPICAL_P, _SEED = word("min_p"), word("typical_p"), word("seed")
 _PROBABILITY, _THRESHOLD = word("xtc_probability"), word("xtc_threshold")

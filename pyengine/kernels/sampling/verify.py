@@ -4,8 +4,8 @@ import torch
 
 from pyengine._core import StepHeader
 from pyengine.kernels.chain import chained, wait_for_inputs
-from pyengine.kernels.inputs import SamplingInputs
 from pyengine.kernels.language import tl, triton
+from pyengine.kernels.sampling.inputs import SamplingInputs
 
 ROWS = 256
 """Sampling rows that the kernel works on at a time."""
@@ -60,7 +60,7 @@ def verify(
 ) -> None:
     """Compare the drafts of the step with what was sampled in their places.
 
-    Queues the kernel on the current stream, behind :func:`pyengine.kernels.sampling.sample`, and
+    Queues the kernel on the current stream, behind :func:`.sample.sample`, and
     returns. How many rows sample is read on the device, so that a CUDA graph of it serves every
     step.
 

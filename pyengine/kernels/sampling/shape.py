@@ -5,11 +5,11 @@ Both are by logits row, and kernels that follow read them. Definitions are in
 made of them is rounded after every operation, so that the numbers are those of the CPU.
 """
 
-from pyengine.kernels.candidates import best_logit, load_above, masks_of
 from pyengine.kernels.chain import wait_for_inputs
 from pyengine.kernels.language import tl, triton
-from pyengine.kernels.noise import depth, exp, ln, mass
-from pyengine.kernels.rules import real, word
+from pyengine.kernels.sampling.candidates import best_logit, load_above, masks_of
+from pyengine.kernels.sampling.noise import depth, exp, ln, mass
+from pyengine.kernels.sampling.rules import real, word
 
 _TEMPERATURE, _TOP_N_SIGMA = word("temperature"), word("top_n_sigma")
 _RANGE, _EXPONENT = word("dynatemp_range"), word("dynatemp_exponent")

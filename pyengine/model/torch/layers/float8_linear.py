@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from pyengine.distributed.group import Group
-from pyengine.kernels.quantize import FLOAT8
+from pyengine.kernels.layers.quantize import FLOAT8
 from pyengine.model.architectures.parts import Buffer
 from pyengine.model.torch.ops import TorchOps
 from pyengine.model.torch.transfer import Transfer
@@ -23,7 +23,7 @@ _CAPABILITY = (9, 0)
 
 
 class Rows(Protocol):
-    """What layers need of :class:`pyengine.model.torch.layers.TorchParts`."""
+    """What layers need of :class:`pyengine.model.torch.layers.parts.TorchParts`."""
 
     group: Group
     ops: TorchOps

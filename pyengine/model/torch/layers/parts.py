@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from pyengine._core import CpuKernels
 from pyengine.distributed.group import Alone, Group
-from pyengine.kernels.activation import activated
-from pyengine.kernels.quantize import FLOAT8
+from pyengine.kernels.layers.activation import activated
+from pyengine.kernels.layers.quantize import FLOAT8
 from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.architectures.parts import (
     Activation,
@@ -25,20 +25,20 @@ from pyengine.model.architectures.parts import (
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.paged import PagedAttention, PagedCache
-from pyengine.model.torch.experts import TorchExperts
-from pyengine.model.torch.float8_linear import Float8Linear, is_float8
-from pyengine.model.torch.gathered_head import GatheredHead
-from pyengine.model.torch.memory import logits_bytes
-from pyengine.model.torch.norms import (
+from pyengine.model.torch.layers.experts import TorchExperts
+from pyengine.model.torch.layers.float8_linear import Float8Linear, is_float8
+from pyengine.model.torch.layers.gathered_head import GatheredHead
+from pyengine.model.torch.layers.norms import (
     TorchHeadNorm,
     TorchLayerNorm,
     TorchNoNorm,
     TorchNorm,
     WholeNorm,
 )
+from pyengine.model.torch.layers.packed_experts import PackedExperts
+from pyengine.model.torch.layers.packed_linear import DTYPES, PackedLinear, is_packed
+from pyengine.model.torch.memory import logits_bytes
 from pyengine.model.torch.ops import TorchOps, torch_ops
-from pyengine.model.torch.packed_experts import PackedExperts
-from pyengine.model.torch.packed_linear import DTYPES, PackedLinear, is_packed
 from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.matrix import Matrix
 

@@ -1,7 +1,7 @@
 """Penalties, biases and forbidden words: a sparse list of changes to logits, applied in place.
 
 A penalty concerns few tokens of a row. Masks and temperature concern all of them: the sampler
-applies these as it reads the row (:mod:`pyengine.kernels.sampling`). So none of them takes a pass
+applies these as it reads the row (:mod:`.sample`). So none of them takes a pass
 over the row.
 
 Bytes moved: 12 for each penalty, and its logit read and written, each a sector of 32 bytes, for

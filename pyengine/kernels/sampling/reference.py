@@ -1,4 +1,4 @@
-"""The sampler in torch, on any device: what :mod:`pyengine.kernels.sampling` is tested against.
+"""The sampler in torch, on any device: what :mod:`.sample` is tested against.
 
 It sorts, and takes some hundred operations for a batch; the tokens are those of the Rust sampler
 and of the Triton kernel bit by bit, for every operation is the same IEEE operation.
@@ -6,8 +6,8 @@ and of the Triton kernel bit by bit, for every operation is the same IEEE operat
 
 import torch
 
-from pyengine.kernels.inputs import SamplingInputs
-from pyengine.kernels.rules import FIELDS
+from pyengine.kernels.sampling.inputs import SamplingInputs
+from pyengine.kernels.sampling.rules import FIELDS
 
 _LOW = 0xFFFFFFFF
 _INFINITY = float("inf")
@@ -282,7 +282,7 @@ def typical_tokens(
 def sample(
     inputs: SamplingInputs, logits: torch.Tensor, tokens: torch.Tensor, first: int = 0
 ) -> None:
-    """As :func:`pyengine.kernels.sampling.sample`, in torch."""
+    """As :func:`.sample.sample`, in torch."""
     rows, vocabulary = logits.shape
     here = slice(first, first + rows)
     row = inputs.logit_row[here].long()

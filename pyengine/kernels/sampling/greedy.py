@@ -1,8 +1,8 @@
 """Greedy sampling: the most likely token of each row, by one kernel.
 
 It serves steps whose rows are all greedy, in the place of the kernels of
-:mod:`pyengine.kernels.sampling`, and gives the same tokens: masks are applied as the row is read,
-penalties were applied in place before (:mod:`pyengine.kernels.penalties`).
+:mod:`.sample`, and gives the same tokens: masks are applied as the row is read,
+penalties were applied in place before (:mod:`.penalties`).
 
 Bytes moved: rows * vocabulary logits, and a bit for each where there is a mask. One program reads
 a row: where rows are few its limit is what one multiprocessor can read, some microseconds for a
@@ -11,11 +11,11 @@ vocabulary of 128k, which is less than the launches of the general sampler take.
 
 import torch
 
-from pyengine.kernels.candidates import look, masks_of
 from pyengine.kernels.chain import chained, wait_for_inputs
-from pyengine.kernels.inputs import SamplingInputs
 from pyengine.kernels.language import tl, triton
-from pyengine.kernels.sampling_reference import allowed_tokens
+from pyengine.kernels.sampling.candidates import look, masks_of
+from pyengine.kernels.sampling.inputs import SamplingInputs
+from pyengine.kernels.sampling.reference import allowed_tokens
 
 BLOCK = 4096
 """Tokens that a program looks at at a time; a multiple of 128."""

@@ -17,14 +17,14 @@ the grid depends on the shape of the launch alone, so that a launch can be captu
 The floor is the memory's: every key and value is read once for each row, kv_length * kv_heads *
 head_dim * 2 elements; parts add heads * (head_dim + 1) floats each, written and read.
 
-:mod:`pyengine.kernels.attention_reference` computes the same in torch.
+:mod:`pyengine.kernels.attention.reference` computes the same in torch.
 """
 
 from dataclasses import dataclass
 
 import torch
 
-from pyengine.kernels.attention_tiling import Tiling, power_of_two
+from pyengine.kernels.attention.tiling import Tiling, power_of_two
 from pyengine.kernels.language import tl, triton
 
 FEW_PARTS, MANY_PARTS = 4, 32
@@ -358,7 +358,7 @@ def attention(
         rows: Rows of the launch.
         one_query: Row i has query token i and no other: ``query_start`` is not read.
         scale: Multiplies the scores.
-        tiling: How the launch is cut; :func:`pyengine.kernels.attention_tiling.tiling_for`.
+        tiling: How the launch is cut; :func:`pyengine.kernels.attention.tiling.tiling_for`.
         parts: Where the keys are cut: memory for it, which every launch may use.
         shared: int32 [1], on the device: the keys that all rows share, which lie in full pages and
             before every row's queries. They are attended once for all.

@@ -1,7 +1,7 @@
 """The candidates of a row and the race among them: the parts that sampling kernels share.
 
 Candidates are in the order of their logits, the lower id first of equals, and top-k and top-p keep
-the first of them up to a last one, which :mod:`pyengine.kernels.cut` finds. Probabilities are
+the first of them up to a last one, which :mod:`.cut` finds. Probabilities are
 counted in integers, which is exact in whatever order a GPU adds.
 
 ``BLOCK`` is how many tokens a program works on at a time, a multiple of 128; where a part of a row

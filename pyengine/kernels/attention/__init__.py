@@ -1,0 +1,1 @@
+"""Attention over the pages of the KV cache."""

@@ -1,0 +1,1 @@
+"""What a decoder layer does beside attention and matrix products."""

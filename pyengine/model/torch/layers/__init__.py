@@ -1,0 +1,1 @@
+"""The parts of models on torch devices, one kind a file."""

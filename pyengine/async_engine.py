@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Self, Unpack, cast, overload
 
 from pyengine._core import Stage, Track
+from pyengine.chat.answer_spec import AnswerSpec
 from pyengine.chat.content_tokens import Prompt
 from pyengine.chat.generation import ChatGeneration
-from pyengine.chat.handler import ON_LOOP_SECONDS, AnswerSpec, ChatHandler, is_small
+from pyengine.chat.handler import ON_LOOP_SECONDS, ChatHandler, is_small
 from pyengine.chat.messages import Message, read_messages
 from pyengine.chat.options import ChatOptions, made_options
 from pyengine.chat.sandbox import TemplateTimeoutError

@@ -8,30 +8,26 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Literal
 
 import msgspec
 
+from pyengine.chat.answer_spec import AnswerSpec
 from pyengine.chat.content_tokens import ContentTokens, Prompt
-from pyengine.chat.formats import ChatFormat, format_of
+from pyengine.chat.formats import format_of
 from pyengine.chat.formats.delimited import Delimited
-from pyengine.chat.generation import ChatGeneration
 from pyengine.chat.messages import Message, template_messages
 from pyengine.chat.options import ChatOptions
-from pyengine.chat.reader import Reader, ReasoningTokens
+from pyengine.chat.reader import ReasoningTokens
 from pyengine.chat.sandbox import TemplateLimitError
 from pyengine.chat.template import ChatTemplate
-from pyengine.chat.tools import Tool, check_tools
-from pyengine.errors import InvalidRequestError, ModelLoadError, UnsupportedParameterError
-from pyengine.grammar import Grammar
-from pyengine.request.generation import Generation
+from pyengine.chat.template_arguments import template_arguments, tool_for_template
+from pyengine.chat.tool_rules import answer_grammar, check_tools_of, tool_warnings
+from pyengine.errors import InvalidRequestError, ModelLoadError
 from pyengine.sampling import SamplingParams
 from pyengine.tokenizer import Tokenizer
 
-# Template variables that switch the reasoning on and off.
-_SWITCHES = ("enable_thinking", "thinking")
 # A conversation that takes a template a few milliseconds: messages and tools count as so many
 # characters of text.
 SMALL_CHARACTERS = 20_000
@@ -41,7 +37,6 @@ _TOOL_CHARACTERS = 1_000
 ON_LOOP_SECONDS = 0.02
 # How many templates of requests are kept compiled.
 _TEMPLATES_KEPT = 8
-_OWN_VARIABLES = ("messages", "tools", "add_generation_prompt")
 
 
 def _until_the_end_of(message: Mapping[str, Any], rendered: str) -> str:
@@ -59,52 +54,6 @@ def _until_the_end_of(message: Mapping[str, Any], rendered: str) -> str:
         "continued",
         param="messages",
     )
-
-
-@dataclass(frozen=True)
-class AnswerSpec:
-    """How the answers to a prompt are generated and read: any number, each with its own reader.
-
-    Attributes:
-        prompt: The rendered conversation; :meth:`ChatHandler.encode` gives its token ids.
-        warnings: What of the conversation the prompt leaves out.
-        params: The request's, and what the chat format needs besides.
-        grammar: The grammar of all that the model may write; None is any text.
-    """
-
-    prompt: Prompt
-    warnings: tuple[str, ...]
-    params: SamplingParams
-    grammar: Grammar | None
-    _format: ChatFormat | None = None
-    _tools: tuple[Tool, ...] = ()
-    _reasoning_open: bool = False
-    _hidden: re.Pattern[str] | None = None
-    _markers: ReasoningTokens | None = None
-    _count: Callable[[str], int] | None = None
-    _content: bool = False  # whether the answer's text follows the request's grammar
-    _schema_warnings: tuple[str, ...] = ()
-
-    @property
-    def plain(self) -> bool:
-        """Whether all that the model writes is the answer's text, which then needs no reader."""
-        return self._format is None
-
-    def answer(self, generation: Generation) -> ChatGeneration:
-        """The answer that ``generation`` writes, from this spec's prompt, params and grammar."""
-        if self._format is None:
-            return ChatGeneration(generation, None, self.warnings)
-        parser = self._format.parser(
-            self._tools, reasoning_open=self._reasoning_open, content=self._content
-        )
-        reader = Reader(
-            parser,
-            hidden=self._hidden,
-            markers=self._markers,
-            count=self._count,
-            reasoning_open=self._reasoning_open,
-        )
-        return ChatGeneration(generation, reader, self.warnings + self._schema_warnings)
 
 
 def is_small(messages: Sequence[Message], options: ChatOptions) -> bool:
@@ -242,10 +191,12 @@ class ChatHandler:
         made, warnings = template_messages(messages, self.template)
         for turn, more in zip(made, others, strict=False):
             turn.update(more)
-        self._check_tools(options, self.template)
-        warnings += _tool_warnings(options)
-        tools = [_for_template(tool) for tool in options.tools] or None
-        arguments, unread = self._arguments(options, self.template)
+        check_tools_of(options, self.format, self.template, self._model_name)
+        warnings += tool_warnings(options)
+        tools = [tool_for_template(tool) for tool in options.tools] or None
+        arguments, unread = template_arguments(
+            options, self.template, self._model_name, reasons=self.reasons
+        )
         warnings += unread
         given = made, tools, arguments
         marked = None if self._content is None else self._content.marked(given)
@@ -288,7 +239,7 @@ class ChatHandler:
             return AnswerSpec(prompt, warnings, params, options.grammar)
         tools = options.callable_tools
         is_open = form.opens_reasoning(prompt.text)
-        grammar = self._grammar(form, tools, options, is_open)
+        grammar = answer_grammar(form, options, is_open=is_open)
         if not params.ignore_eos and (stops := self._tokenizer.token_ids(form.stop_tokens)):
             both = (*params.stop_token_ids, *stops)
             params = msgspec.structs.replace(params, stop_token_ids=both)
@@ -314,96 +265,6 @@ class ChatHandler:
             form.warnings(tools),
         )
 
-    def _check_tools(self, options: ChatOptions, template: ChatTemplate) -> None:
-        check_tools(options.tools, options.tool_choice)
-        if options.allowed_tools is not None:
-            names = {tool.name for tool in options.tools}
-            for name in sorted(options.allowed_tools - names):
-                raise InvalidRequestError(
-                    f"'{name}' is allowed, but is not among the tools", param="tool_choice"
-                )
-            if not options.allowed_tools:
-                raise InvalidRequestError("no tool is allowed", param="tool_choice")
-        if not options.tools:
-            return
-        if self.format is None:
-            raise UnsupportedParameterError(
-                f"'tools' are not supported: how '{self._model_name}' writes tool calls is not "
-                "known; its chat format can be named where the engine is started.",
-                param="tools",
-            )
-        if "tools" not in template.variables:
-            raise UnsupportedParameterError(
-                "'tools' are not supported by the model's chat template.", param="tools"
-            )
-
-    def _grammar(
-        self, form: ChatFormat, tools: tuple[Tool, ...], options: ChatOptions, is_open: bool
-    ) -> Grammar | None:
-        """The grammar of all that the model may write."""
-
-        def made(tools: Sequence[Tool]) -> Grammar | None:
-            return form.grammar(
-                tools,
-                options.tool_choice if options.callable_tools else "none",
-                parallel=options.parallel_tool_calls,
-                reasoning=self._may_reason(options),
-                reasoning_open=is_open,
-                content=options.grammar,
-            )
-
-        try:
-            # Tools that may not be called count too: the model sees them, and might call them.
-            return made(tools or options.tools)
-        except InvalidRequestError as error:
-            if error.param is not None:
-                raise
-            for index, tool in enumerate(options.tools):
-                if tool in tools:
-                    _refuse_by_tool(form, tool, f"tools[{index}].{options.parameters_at}")
-            error.param = "tools"
-            raise
-
-    def _may_reason(self, options: ChatOptions) -> bool:
-        if options.reasoning is not None:
-            return options.reasoning
-        return all(options.template_arguments.get(name) is not False for name in _SWITCHES)
-
-    def _arguments(
-        self, options: ChatOptions, template: ChatTemplate
-    ) -> tuple[dict[str, Any], list[str]]:
-        """The template's variables, the switch of the reasoning among them; warnings of others."""
-        arguments, warnings = dict(options.template_arguments), []
-        for name in options.template_arguments:
-            if name in _OWN_VARIABLES:
-                raise UnsupportedParameterError(
-                    f"'{name}' is a variable that requests set by other means.",
-                    param=f"template_arguments.{name}",
-                )
-            if name not in template.variables:
-                del arguments[name]
-                warnings.append(
-                    f"'{name}' is left out: the model's chat template does not read it."
-                )
-        if options.reasoning is None:
-            return arguments, warnings
-        if options.reasoning and not self.reasons:
-            raise UnsupportedParameterError(
-                f"'{self._model_name}' has no reasoning.", param="reasoning"
-            )
-        switches = [name for name in _SWITCHES if name in template.variables]
-        if any(name in arguments for name in switches):
-            raise InvalidRequestError(
-                "'reasoning' and the template's own switch mean the same; give one.",
-                param="reasoning",
-            )
-        if not options.reasoning and self.reasons and not switches:
-            raise UnsupportedParameterError(
-                f"The chat template of '{self._model_name}' cannot switch reasoning off.",
-                param="reasoning",
-            )
-        return arguments | dict.fromkeys(switches, options.reasoning), warnings
-
     @cached_property
     def _special_tokens(self) -> re.Pattern[str]:
         return re.compile("|".join(map(re.escape, sorted(self._tokenizer.special_tokens))))
@@ -420,40 +281,3 @@ class ChatHandler:
         close = self._tokenizer.token_id(layout.reasoning.close)
         opened = self._tokenizer.token_id(layout.reasoning.open)
         return None if close is None or opened is None else ReasoningTokens(opened, close)
-
-
-def _tool_warnings(options: ChatOptions) -> list[str]:
-    """Warnings of what is left out of the tools' schemas.
-
-    Raises:
-        InvalidRequestError: A schema is none of arguments; names it.
-    """
-    warnings = []
-    for index, tool in enumerate(options.tools):
-        at = f"tools[{index}].{options.parameters_at}"
-        try:
-            warnings += [f"{at}: {line}." for line in tool.warnings]
-        except InvalidRequestError as error:
-            raise InvalidRequestError(f"'{at}': {error.message}", param=at) from None
-    return warnings
-
-
-def _for_template(tool: Tool) -> dict[str, Any]:
-    """A tool as templates want it: as in OpenAI's chat completions.
-
-    Parameters are there even where none were sent, which means an empty list of them: templates
-    look into them.
-    """
-    function: dict[str, Any] = {"name": tool.name}
-    if tool.description:
-        function["description"] = tool.description
-    return {"type": "function", "function": {**function, "parameters": dict(tool.parameters)}}
-
-
-def _refuse_by_tool(form: ChatFormat, tool: Tool, at: str) -> None:
-    """Raise the refusal of ``tool`` alone, if it is refused, naming its field."""
-    try:
-        form.grammar([tool], "required")
-    except InvalidRequestError as error:
-        error.param = at
-        raise

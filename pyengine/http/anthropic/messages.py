@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pyengine.chat.handler import AnswerSpec
+from pyengine.chat.answer_spec import AnswerSpec
 from pyengine.http import sse
 from pyengine.http.anthropic.answer import (
     MessageEvents,

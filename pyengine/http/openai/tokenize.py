@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pyengine.chat.handler import AnswerSpec
+from pyengine.chat.answer_spec import AnswerSpec
 from pyengine.chat.options import ChatOptions
 from pyengine.errors import InvalidRequestError
 from pyengine.http.errors import FieldNames

@@ -8,7 +8,7 @@ import msgspec
 
 from pyengine.async_engine import AsyncEngine
 from pyengine.chat.answer import ChatAnswer
-from pyengine.chat.handler import AnswerSpec
+from pyengine.chat.answer_spec import AnswerSpec
 from pyengine.chat.options import ChatOptions
 from pyengine.completion import Completion
 from pyengine.errors import InvalidRequestError

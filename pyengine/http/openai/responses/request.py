@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pyengine.chat.handler import AnswerSpec
+from pyengine.chat.answer_spec import AnswerSpec
 from pyengine.chat.messages import Message
 from pyengine.chat.options import ChatOptions
 from pyengine.errors import ContextLengthError, InvalidRequestError

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -40,6 +41,7 @@ from pyengine.http.openai.schema.completions import (
 from pyengine.http.openai.schema.sampling import request_options, sampling_params, seeded
 from pyengine.http.openai.structured import CLOSE, constraint
 from pyengine.http.operations.tracing import Asked
+from pyengine.request.generation import Generation
 from pyengine.telemetry.timing import server_timing
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ async def create(exchange: "Exchange") -> None:
         for prompt in prompts
     ]
     token_ids = [truncated(ids, request, max_tokens, engine.max_context) for ids in token_ids]
-    answer_id, created = exchange.service.new_id("cmpl-"), int(time.time())
+    answer_id = exchange.service.new_id("cmpl-")
     generations = exchange.generate(
         ((tokens, each) for tokens in token_ids for each in seeded(params, n)),
         options,
@@ -92,49 +94,88 @@ async def create(exchange: "Exchange") -> None:
         tokenizer, names = engine.tokenizer, bool(request.return_tokens_as_token_ids)
         top, alike = request.logprobs or 0, 1 if request.stream else n
         scores = EchoedScores(token_ids, echoed, generations, tokenizer, top, n, alike, names)
+    model = request.model or engine.model_name
+    answers = _Answers(
+        request, answer_id, model, int(time.time()), token_ids, echoed, generations, scores
+    )
     if request.stream:
-        chunks = CompletionChunks(
-            answer_id,
-            created,
-            request.model or engine.model_name,
+        await sse.stream(exchange, generations, answers.chunks(exchange.warnings))
+        return
+    response = await answers.response(exchange.warnings)
+    timing = server_timing([each.outcome.timing for each in generations])
+    exchange.reply(_encode(response), 200, ("server-timing", timing))
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """The answers to a request's prompts, ``n`` of each side by side.
+
+    Attributes:
+        token_ids: Those of each prompt.
+        echoed: The text of each prompt, where the request wants it before its answers.
+        generations: One for each answer.
+        scores: The log-probabilities of echoed prompts, where they are wanted.
+    """
+
+    request: CompletionRequest
+    answer_id: str
+    model: str
+    created: int
+    token_ids: Sequence[list[int]]
+    echoed: Sequence[str]
+    generations: Sequence[Generation]
+    scores: EchoedScores | None
+
+    @property
+    def n(self) -> int:
+        return self.request.n or 1
+
+    def chunks(self, warnings: Iterable[str]) -> CompletionChunks:
+        """What writes the events of a stream."""
+        request, scores = self.request, self.scores
+        return CompletionChunks(
+            self.answer_id,
+            self.created,
+            self.model,
             include_usage(request),
-            n=n,
-            echoed=echoed,
-            warnings=tuple(exchange.warnings),
+            n=self.n,
+            echoed=self.echoed,
+            warnings=tuple(warnings),
             continuous=usage_in_chunks(request),
             tokens=TokenIds.wanted(
                 request,
-                token_ids,
-                in_chunks(generations, request.prompt_logprobs),
+                self.token_ids,
+                in_chunks(self.generations, request.prompt_logprobs),
                 None if scores is None else scores.prompt,
             ),
         )
-        await sse.stream(exchange, generations, chunks)
-        return
-    wholes = [await generation for generation in generations]
-    choices = [
-        _choice(request, index, whole, echoed[index // n] if echoed else "")
-        for index, whole in enumerate(wholes)
-    ]
-    for index, choice in enumerate(choices):
-        first = index // n * n
-        if scores is not None:
-            choice.logprobs = scores.whole(index)
-        if request.return_token_ids:
-            choice.prompt_token_ids = token_ids[index // n]
-        if request.prompt_logprobs is not None:
-            choice.prompt_logprobs = vllm_logprobs(generations[first], request.prompt_logprobs)
-    response = CompletionResponse(
-        id=answer_id,
-        created=created,
-        model=request.model or engine.model_name,
-        choices=choices,
-        usage=usage_object([whole.usage for whole in wholes], n),
-    )
-    if warnings := list(dict.fromkeys((*exchange.warnings, *wholes[0].warnings))):
-        response.warnings = warnings
-    timing = server_timing([each.outcome.timing for each in generations])
-    exchange.reply(_encode(response), 200, ("server-timing", timing))
+
+    async def response(self, warnings: Iterable[str]) -> CompletionResponse:
+        """The whole answers, once all have ended."""
+        request, n = self.request, self.n
+        wholes = [await generation for generation in self.generations]
+        choices = [
+            _choice(request, index, whole, self.echoed[index // n] if self.echoed else "")
+            for index, whole in enumerate(wholes)
+        ]
+        for index, choice in enumerate(choices):
+            if self.scores is not None:
+                choice.logprobs = self.scores.whole(index)
+            if request.return_token_ids:
+                choice.prompt_token_ids = self.token_ids[index // n]
+            if request.prompt_logprobs is not None:
+                first = self.generations[index // n * n]
+                choice.prompt_logprobs = vllm_logprobs(first, request.prompt_logprobs)
+        response = CompletionResponse(
+            id=self.answer_id,
+            created=self.created,
+            model=self.model,
+            choices=choices,
+            usage=usage_object([whole.usage for whole in wholes], n),
+        )
+        if left_out := list(dict.fromkeys((*warnings, *wholes[0].warnings))):
+            response.warnings = left_out
+        return response
 
 
 def _check(request: CompletionRequest, max_tokens: int) -> None:

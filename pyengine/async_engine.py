@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import Collection, Sequence
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import Any, Self, Unpack, cast, overload
 
@@ -16,8 +15,6 @@ from pyengine.chat.handler import ON_LOOP_SECONDS, ChatHandler, is_small
 from pyengine.chat.messages import Message, read_messages
 from pyengine.chat.options import ChatOptions, made_options
 from pyengine.chat.sandbox import TemplateTimeoutError
-from pyengine.chat.template import ChatTemplate
-from pyengine.chat.template_source import special_tokens
 from pyengine.chat.tools import Tool, ToolChoice
 from pyengine.errors import ConfigError, InvalidRequestError
 from pyengine.grammar.description import Grammar
@@ -50,7 +47,7 @@ from pyengine.request.submission import (
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry import Totals
-from pyengine.tokenizer import OFF_LOOP_CHARACTERS, Tokenizer, read_json
+from pyengine.tokenizer import OFF_LOOP_CHARACTERS, Tokenizer
 
 
 class ChatKeywords(RequestKeywords, total=False):
@@ -149,29 +146,13 @@ class AsyncEngine(Connection):
         self.config = await asyncio.to_thread(fetched, self.config, progress)
         folder = await asyncio.to_thread(model_folder, self.config.model)
         self.tokenizer = await asyncio.to_thread(Tokenizer.from_folder, folder)
-        self.handler = await asyncio.to_thread(self._chat_handler, folder)
+        self.handler = await asyncio.to_thread(
+            ChatHandler.from_folder, folder, self.config, self.tokenizer, self.model_name
+        )
         if self.config.generation_config == "auto":
             self.generation_config = await asyncio.to_thread(generation_config, folder)
         self.vectors = await asyncio.to_thread(read_vectors, folder)
         self._request_builder = RequestBuilder(self.tokenizer, self.timeline)
-
-    def _chat_handler(self, folder: Path) -> ChatHandler:
-        config = self.config
-        limits: dict[str, Any] = {
-            "seconds": config.template_timeout_s,
-            "max_characters": config.max_template_characters,
-        }
-        tokens = special_tokens(read_json(folder / "tokenizer_config.json"))
-        handler = ChatHandler(
-            self.model_name,
-            self.tokenizer,
-            ChatTemplate.from_folder(folder, **limits),
-            config.chat_format,
-            special_tokens_in_content=config.special_tokens_in_content,
-            compile_template=partial(ChatTemplate, special_tokens=tokens, **limits),
-        )
-        handler.check_template()
-        return handler
 
     async def __aenter__(self) -> Self:
         try:

@@ -8,7 +8,8 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -23,10 +24,12 @@ from pyengine.chat.reader import ReasoningTokens
 from pyengine.chat.sandbox import TemplateLimitError
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.template_arguments import template_arguments, tool_for_template
+from pyengine.chat.template_source import special_tokens
 from pyengine.chat.tool_rules import answer_grammar, check_tools_of, tool_warnings
 from pyengine.errors import InvalidRequestError, ModelLoadError
 from pyengine.sampling import SamplingParams
-from pyengine.tokenizer import Tokenizer
+from pyengine.settings.config import EngineConfig
+from pyengine.tokenizer import Tokenizer, read_json
 
 # A conversation that takes a template a few milliseconds: messages and tools count as so many
 # characters of text.
@@ -115,6 +118,31 @@ class ChatHandler:
             # Harmony's markers are those of its turns.
             markers = layout.markers if isinstance(layout, Delimited) else ()
             self._content = ContentTokens(tokenizer, template, markers)
+
+    @classmethod
+    def from_folder(
+        cls, folder: Path, config: EngineConfig, tokenizer: Tokenizer, model_name: str
+    ) -> "ChatHandler":
+        """The handler of a model's folder, with the limits and the format that ``config`` names.
+
+        Raises:
+            ModelLoadError: The template is malformed, or does not end in its time.
+        """
+        limits: dict[str, Any] = {
+            "seconds": config.template_timeout_s,
+            "max_characters": config.max_template_characters,
+        }
+        tokens = special_tokens(read_json(folder / "tokenizer_config.json"))
+        handler = cls(
+            model_name,
+            tokenizer,
+            ChatTemplate.from_folder(folder, **limits),
+            config.chat_format,
+            special_tokens_in_content=config.special_tokens_in_content,
+            compile_template=partial(ChatTemplate, special_tokens=tokens, **limits),
+        )
+        handler.check_template()
+        return handler
 
     def for_template(self, source: str | None) -> "ChatHandler":
         """The same model with a template that a request brings; itself for None.

@@ -123,6 +123,53 @@ async def test_a_call_that_must_be(engine: AsyncEngine, wanted: Any) -> None:
     assert "tool_call" not in none.text
 
 
+@pytest.mark.parametrize(
+    ("key_order", "order"), [("schema", ["north", "south"]), ("any", ["south", "north"])]
+)
+async def test_arguments_in_an_order(
+    engine: AsyncEngine, client: openai.AsyncOpenAI, key_order: Any, order: list[str]
+) -> None:
+    parameters: dict[str, Any] = {
+        "type": "object",
+        "properties": {"north": {"type": "boolean"}, "south": {"type": "boolean"}},
+        "additionalProperties": False,
+        "required": ["north", "south"],
+    }
+    # The model would begin with the first key: it must not, where it has a choice.
+    decode = engine.tokenizer.decode
+    ids = range(engine.tokenizer.vocab_size)
+    bias = {token: -100.0 for token in ids if decode([token]).lstrip('{" ').startswith("n")}
+    answer = await engine.chat(
+        QUESTION,
+        SamplingParams(temperature=0, max_tokens=60, logit_bias=bias),
+        tools=[Tool("look", parameters=parameters, key_order=key_order)],
+        tool_choice=Named("look"),
+    )
+    assert list(json.loads(answer.tool_calls[0].arguments)) == order
+    function: Any = {"name": "look", "parameters": parameters, "key_order": key_order}
+    told = await client.chat.completions.create(
+        model=engine.model_name,
+        messages=QUESTION,
+        tools=[{"type": "function", "function": function}],
+        tool_choice={"type": "function", "function": {"name": "look"}},
+        temperature=0,
+        max_tokens=60,
+        logit_bias={str(token): -100 for token in bias},
+    )
+    calls: Any = told.choices[0].message.tool_calls
+    assert calls[0].function.arguments == answer.tool_calls[0].arguments
+    listed: Any = [{"type": "function", **function, "strict": None}]
+    shown = await client.responses.create(
+        model=engine.model_name,
+        input="Look!",
+        tools=listed,
+        tool_choice="required",
+        max_output_tokens=60,
+        store=False,
+    )
+    assert shown.tools[0].to_dict().get("key_order", "schema") == key_order
+
+
 async def test_choices_of_the_endpoint_are_seeds_of_the_library(
     engine: AsyncEngine, client: openai.AsyncOpenAI
 ) -> None:

@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pyengine.chat.tool_schema import of_object, repaired
 from pyengine.errors import InvalidRequestError
+from pyengine.grammar.algebra import KeyOrder
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NOTHING: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -21,12 +22,15 @@ class Tool:
         parameters: The JSON Schema of its arguments, an object.
         strict: Refuse a schema that cannot be enforced to the letter; otherwise what cannot be is
             left out.
+        key_order: Of the arguments and of the objects in them; see
+            :data:`~pyengine.grammar.algebra.KeyOrder`.
     """
 
     name: str
     description: str = ""
     parameters: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     strict: bool = False
+    key_order: KeyOrder = "schema"
 
     @classmethod
     def from_openai(cls, given: Mapping[str, Any], at: str = "tools[0]") -> "Tool":
@@ -42,7 +46,7 @@ class Tool:
 
     @classmethod
     def from_function(cls, function: Mapping[str, Any], at: str) -> "Tool":
-        """The tool of an object with name, description, parameters and strict.
+        """The tool of an object with name, description, parameters, strict and key_order.
 
         Raises:
             InvalidRequestError: It is malformed; names what.
@@ -61,11 +65,18 @@ class Tool:
         strict = function.get("strict")
         if strict is not None and not isinstance(strict, bool):
             raise InvalidRequestError(f"'{at}.strict' must be a boolean", param=f"{at}.strict")
+        key_order = function.get("key_order")
+        if key_order not in (None, *get_args(KeyOrder)):
+            raise InvalidRequestError(
+                f"'{at}.key_order' must be one of {', '.join(get_args(KeyOrder))}",
+                param=f"{at}.key_order",
+            )
         return cls(
             name,
             str(function.get("description") or ""),
             _NOTHING if parameters is None else parameters,
             bool(strict),
+            key_order or "schema",
         )
 
     @cached_property

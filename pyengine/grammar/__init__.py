@@ -6,6 +6,7 @@ description's bytes, so equal descriptions are compiled once.
 
 from pyengine.grammar.algebra import (
     any_of,
+    any_order,
     choice,
     ebnf,
     free_text,
@@ -26,6 +27,7 @@ from pyengine.grammar.typed import parse_answer
 __all__ = [
     "Grammar",
     "any_of",
+    "any_order",
     "choice",
     "ebnf",
     "free_text",

@@ -16,6 +16,9 @@ Whitespace = Literal["single_line", "compact", "flexible"]
 Unenforceable = Literal["refuse", "ignore"]
 """How a keyword that no grammar can enforce is treated: an error that names it, or a warning."""
 
+MOST_IN_ANY_ORDER = 64
+"""How many parts, or properties of an object, may come in any order."""
+
 KeyOrder = Literal["schema", "any"]
 """Of an object's keys: as the schema names them and then others, or any. In any order an object may
 have 64 properties, and costs a state of the grammar for each set of keys that an answer has come
@@ -165,6 +168,28 @@ def repeat(
         raise InvalidRequestError(f"a repetition cannot have bounds {min} and {max}")
     between = None if separator is None else _grammar(separator)
     return Grammar("repeat", {"part": _grammar(part), "min": min, "max": max, "separator": between})
+
+
+def any_order(
+    required: Iterable[Grammar],
+    optional: Iterable[Grammar] = (),
+    *,
+    separator: Grammar | None = None,
+) -> Grammar:
+    """Parts in any order, each once, those of ``optional`` or not at all; separated.
+
+    An answer costs a state of the grammar for each set of parts that it has come to.
+
+    Raises:
+        InvalidRequestError: There are more than :data:`MOST_IN_ANY_ORDER` parts.
+    """
+    made, others = _grammars(required), _grammars(optional)
+    if (count := len(made) + len(others)) > MOST_IN_ANY_ORDER:
+        raise InvalidRequestError(
+            f"in any order at most {MOST_IN_ANY_ORDER} parts may come, not {count}"
+        )
+    between = None if separator is None else _grammar(separator)
+    return Grammar("any_order", {"required": made, "optional": others, "separator": between})
 
 
 def any_but(markers: Iterable[str]) -> str:

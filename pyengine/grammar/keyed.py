@@ -5,7 +5,7 @@
     {city:<|"|>Oslo<|"|>,days:[1,2],more:{on:true}}
 
 A string is what stands between two marks, unescaped. Keys come in the order in which the model was
-shown them: sorted, without regard to case.
+shown them: sorted, without regard to case; or in any order.
 """
 
 import json
@@ -15,6 +15,7 @@ from typing import Any
 
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar.algebra import (
+    KeyOrder,
     any_of,
     choice,
     free_text,
@@ -52,13 +53,16 @@ class KeyedValues:
         ignored: What of the schemas so far is not enforced, one sentence each.
     """
 
-    def __init__(self, quote: str, reader: SchemaReader, strict: bool, name: str) -> None:
+    def __init__(
+        self, quote: str, reader: SchemaReader, strict: bool, name: str, key_order: KeyOrder
+    ) -> None:
         """Write strings between two ``quote``; ``name`` says of what, in refusals and warnings."""
         self.ignored: list[str] = []
         self._quote = quote
         self._reader = reader
         self._strict = strict
         self._name = name
+        self._key_order = key_order
 
     def grammar(self, schema: Any, depth: int = 0) -> Grammar:
         """A value that satisfies a schema.
@@ -90,7 +94,9 @@ class KeyedValues:
         if types <= {"number", "integer", "boolean", "null"}:
             alone = self._reader.alone(branch)
             return json_schema(
-                alone, unenforceable="refuse" if self._strict else "ignore", name=self._name
+                alone,
+                unenforceable="refuse" if self._strict else "ignore",
+                name=self._name,
             )
         kind = next((kind for kind in _OF if types == {kind}), None)
         if kind is None and "properties" in branch:
@@ -148,7 +154,7 @@ class KeyedValues:
                 value = self.grammar(properties[key], depth + 1)
                 yield key in required, sequence(text(f"{self.key(key)}:"), value)
 
-        return sequence(text("{"), *listed(pairs(), ","), text("}"))
+        return sequence(text("{"), *listed(pairs(), ",", self._key_order), text("}"))
 
     def key(self, key: str) -> str:
         """A key, bare.

@@ -1,19 +1,22 @@
-"""Parameters with commas between those that are there."""
+"""Parameters in an order, with commas between those that are there."""
 
 from collections.abc import Iterable, Sequence
 
-from pyengine.grammar.algebra import any_of, optional, sequence, text
+from pyengine.grammar.algebra import KeyOrder, any_of, any_order, optional, sequence, text
 from pyengine.grammar.description import Grammar, bounded
 
 
-def listed(parts: Iterable[tuple[bool, Grammar]], comma: str) -> list[Grammar]:
+def listed(
+    parts: Iterable[tuple[bool, Grammar]], comma: str, key_order: KeyOrder = "schema"
+) -> list[Grammar]:
     """The parts of ``a=1, b=2``: each whether it is required, and how it is written.
 
-    From the first required one on, each brings its comma; those before it, all optional, bring it
-    behind them. Where none is required, see :func:`_some`.
+    In their own order, from the first required one on, each brings its comma; those before it, all
+    optional, bring it behind them. Where none is required, see :func:`_some`. ``comma`` may be
+    empty.
 
     Raises:
-        InvalidRequestError: The parts are too long together.
+        InvalidRequestError: The parts are too long together, or too many for any order.
     """
     required: list[bool] = []
 
@@ -23,6 +26,12 @@ def listed(parts: Iterable[tuple[bool, Grammar]], comma: str) -> list[Grammar]:
             yield part
 
     made = list(bounded(noted()))
+    pairs = list(zip(required, made, strict=True))
+    if key_order == "any" and len(made) > 1:
+        must, may = ([part for needed, part in pairs if needed is kind] for kind in (True, False))
+        return [any_order(must, may, separator=text(comma) if comma else None)]
+    if not comma:
+        return [part if needed else optional(part) for needed, part in pairs]
     if True not in required:
         return [optional(_some(made, comma))] if made else []
     first = required.index(True)

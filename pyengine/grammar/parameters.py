@@ -14,7 +14,15 @@ from typing import Any
 import msgspec
 
 from pyengine.errors import InvalidRequestError
-from pyengine.grammar.algebra import any_of, choice, free_text, json_schema, sequence, text
+from pyengine.grammar.algebra import (
+    KeyOrder,
+    any_of,
+    choice,
+    free_text,
+    json_schema,
+    sequence,
+    text,
+)
 from pyengine.grammar.description import Grammar, bounded
 from pyengine.grammar.reading import TYPES, SchemaReader, json_types_of, values_of
 
@@ -44,6 +52,7 @@ class Parameter:
         given: The schema of its value, as it stands within the function's.
         types: The JSON types that its value may have.
         tool: Name of the tool, for refusals and warnings.
+        key_order: Of the objects in its value.
     """
 
     name: str
@@ -51,6 +60,7 @@ class Parameter:
     required: bool
     types: frozenset[str]
     tool: str | None = None
+    key_order: KeyOrder = "schema"
     _reader: SchemaReader = field(default_factory=lambda: SchemaReader(True), repr=False)
 
     def plain_grammar(self, until: str, strict: bool) -> Grammar:
@@ -121,7 +131,12 @@ class Parameter:
         name = f"parameter '{self.name}'"
         if self.tool is not None:
             name = f"tool '{self.tool}', {name}"
-        return json_schema(alone, unenforceable="refuse" if strict else "ignore", name=name)
+        return json_schema(
+            alone,
+            unenforceable="refuse" if strict else "ignore",
+            key_order=self.key_order,
+            name=name,
+        )
 
     @property
     def is_text(self) -> bool:
@@ -167,8 +182,15 @@ class Parameters:
         return Parameter(name, True, False, TYPES)
 
 
-def parameters_of(schema: Mapping[str, Any], strict: bool, tool: str | None = None) -> Parameters:
+def parameters_of(
+    schema: Mapping[str, Any],
+    strict: bool,
+    tool: str | None = None,
+    key_order: KeyOrder = "schema",
+) -> Parameters:
     """The parameters that a schema of an object describes, a tool's if that is named.
+
+    ``key_order`` is that of the objects in their values.
 
     Raises:
         InvalidRequestError: The schema is malformed; or ``strict``, and it says more of the object
@@ -187,7 +209,7 @@ def parameters_of(schema: Mapping[str, Any], strict: bool, tool: str | None = No
     properties = _properties(found)
     required = _required(found)
     listed = tuple(
-        Parameter(name, each, name in required, reader.types(each), tool, reader)
+        Parameter(name, each, name in required, reader.types(each), tool, key_order, reader)
         for name, each in properties.items()
     )
     others = not listed and found.get("additionalProperties", True) is not False

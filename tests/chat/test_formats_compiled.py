@@ -1,5 +1,6 @@
 """Chat formats: what the parser reads, the compiled grammar writes, token by token."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ from hypothesis import strategies as st
 from pyengine._core import GrammarContext, compile_grammar
 from pyengine.chat.formats import FORMATS, ChatFormat
 from pyengine.chat.tools import Named, Tool, ToolChoice
+from pyengine.errors import InvalidRequestError
 from pyengine.grammar import Grammar, json_schema
+from pyengine.grammar.algebra import KeyOrder
 from pyengine.tokenizer import Tokenizer
-from tests.chat.test_formats import FORMAT, THINKING, TOOLS
+from tests.chat.test_formats import FORMAT, IN_ANY_ORDER, THINKING, TOOLS
 from tests.chat.walk import HOSTILE, LETTERS, Walker
 from tools.demo_model.template import SPECIAL_TOKENS
 
@@ -55,7 +58,7 @@ def test_what_is_read_can_be_written(
     parallel, reasoning, is_open = (data.draw(st.booleans()) for _ in range(3))
     content = data.draw(st.sampled_from([None, None, ANSWER]))
     grammar = form.grammar(
-        TOOLS,
+        data.draw(st.sampled_from([TOOLS, IN_ANY_ORDER])),
         choice,
         parallel=parallel,
         reasoning=reasoning,
@@ -96,6 +99,66 @@ ALIKE = [
         "\n</tool_call>",
     ),
 ]
+
+
+TURNED = Tool(
+    "f",
+    parameters={
+        "type": "object",
+        "properties": {
+            "a": {"type": "boolean"},
+            "b": {"type": "object", "properties": {"c": {"type": "null"}, "d": {"type": "null"}}},
+            "e": {"enum": ["x", "y"]},
+        },
+        "required": ["a", "b"],
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "call", "missing"),
+    [
+        (
+            "hermes",
+            '<tool_call>\n{"name": "f", "arguments": '
+            '{"e": "y", "b": {"d": null, "c": null}, "a": true}}\n</tool_call>',
+            ', "a": true',
+        ),
+        (
+            "qwen3_coder",
+            "<tool_call>\n<function=f>\n<parameter=e>\ny\n</parameter>\n<parameter=b>\n"
+            '{"d": null, "c": null}\n</parameter>\n<parameter=a>\ntrue\n</parameter>\n</function>'
+            "\n</tool_call>",
+            "<parameter=a>\ntrue\n</parameter>\n",
+        ),
+        ("llama_pythonic", '[f(e="y", b={"d": null, "c": null}, a=True)]', ", a=True"),
+        (
+            "gemma4",
+            '<|tool_call>call:f{e:<|"|>y<|"|>,b:{d:null,c:null},a:true}<tool_call|>',
+            ",a:true",
+        ),
+    ],
+)
+def test_arguments_in_any_order(
+    name: str, call: str, missing: str, tokenizer: Tokenizer, context: GrammarContext
+) -> None:
+    cases: list[tuple[KeyOrder, str, bool]] = [
+        ("any", call, True),
+        ("any", call.replace(missing, ""), False),
+        ("schema", call, False),
+    ]
+    for key_order, text, written in cases:
+        tool = replace(TURNED, key_order=key_order)
+        grammar = FORMATS[name].grammar([tool], "required", reasoning=False)
+        assert grammar is not None
+        assert (_written(tokenizer, context, grammar, text) == text) == written
+
+
+def test_too_many_parameters_for_any_order() -> None:
+    many = {f"key{at}": {"type": "integer"} for at in range(65)}
+    tool = Tool("f", parameters={"type": "object", "properties": many}, key_order="any")
+    with pytest.raises(InvalidRequestError, match="in any order at most 64 parts may come, not 65"):
+        FORMATS["qwen3_coder"].grammar([tool], "required")
 
 
 @pytest.mark.parametrize(("name", "tools", "text"), ALIKE)

@@ -66,7 +66,7 @@ class Walker:
                 self._name = self._draw(st.sampled_from(["x", "y_2", "Other"]))
                 return self._name
             case "arguments":
-                self._arguments = self.value(grammar.fields["schema"])
+                self._arguments = self._value_of(grammar)
                 return json.dumps(self._arguments, ensure_ascii=False)
             case "keyed":
                 made = self._text(grammar)
@@ -119,8 +119,24 @@ class Walker:
             case "regex":
                 return str(self._draw(st.from_regex(fields["pattern"], fullmatch=True)))
             case "json_schema":
-                return json.dumps(self.value(fields["schema"]), ensure_ascii=False)
+                return json.dumps(self._value_of(grammar), ensure_ascii=False)
+            case "any_order":
+                chosen = [part for part in fields["optional"] if self._draw(st.booleans())]
+                parts = self._draw(st.permutations([*fields["required"], *chosen]))
+                separator = fields["separator"]
+                between = "" if separator is None else self.text(separator)
+                return between.join([self.text(part) for part in parts])
         raise AssertionError(grammar.kind)
+
+    def _value_of(self, grammar: Grammar) -> Any:
+        """A value of a schema, with its keys in the order of the grammar."""
+        value = self.value(grammar.fields["schema"])
+        return self._shuffled(value) if grammar.fields.get("key_order") == "any" else value
+
+    def _shuffled(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {key: self._shuffled(value[key]) for key in self._draw(st.permutations([*value]))}
 
     def free(self, until: list[str]) -> str:
         made = self._any_text()

@@ -14,6 +14,7 @@ from pyengine.errors import InvalidRequestError
 from pyengine.grammar import (
     Grammar,
     any_of,
+    any_order,
     choice,
     description,
     ebnf,
@@ -68,6 +69,15 @@ SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}}
                 "whitespace": "single_line",
                 "unenforceable": "refuse",
                 "key_order": "any",
+            },
+        ),
+        (
+            any_order([text("a")], [text("b")], separator=text(",")),
+            {
+                "kind": "any_order",
+                "required": [{"kind": "text", "text": "a"}],
+                "optional": [{"kind": "text", "text": "b"}],
+                "separator": {"kind": "text", "text": ","},
             },
         ),
         (json_object(), {"kind": "json_object", "whitespace": "single_line"}),

@@ -144,6 +144,28 @@ def test_an_answer_is_closed_whatever_came_first() -> None:
     assert value.keys() == VALUE.keys()
 
 
+@pytest.mark.parametrize("separator", [None, {"kind": "text", "text": ","}])
+def test_parts_in_any_order(separator: Any) -> None:
+    def part(name: str) -> Any:
+        return {"kind": "regex", "pattern": f"{name}[0-9]+"}
+
+    grammar = {"kind": "any_order", "required": [part("a"), part("b")], "separator": separator}
+    grammar["optional"] = [part("c")]
+    compiled = demo().compile(grammar)
+    comma = "," if separator else ""
+    for count in range(5):
+        for parts in itertools.product(["a10", "b2", "c33"], repeat=count):
+            valid = set(parts) >= {"a10", "b2"} and len(set(parts)) == len(parts)
+            assert (demo().accepted(compiled, comma.join(parts)) is None) == valid, parts
+    again = demo().compile({"kind": "sequence", "parts": [grammar, part("d")]})
+    assert demo().accepted(again, comma.join(["b1", "a1"]) + "d5") is None
+    with pytest.raises(ValueError, match="in any order at most 64 parts may come, not 66"):
+        demo().compile(grammar | {"required": [part("a")] * 65})
+    free = {"kind": "sequence", "parts": [{"kind": "free_text", "until": ["a"]}, grammar]}
+    with pytest.raises(ValueError, match="put a text between them"):
+        demo().compile(free)
+
+
 def test_many_keys_are_taken_and_too_many_refused_by_name() -> None:
     many = {f"key{at}": {"type": "integer"} for at in range(64)}
     schema: dict[str, Any] = {"type": "object", "properties": many, "required": list(many)}

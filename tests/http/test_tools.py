@@ -273,6 +273,10 @@ async def test_a_format_beside_tools(http: httpx.AsyncClient, engine: FakeEngine
             {"tools": [{"type": "function", "function": {"name": "a", "returns": 1}}]},
             "tools[0].function.returns",
         ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "a", "key_order": "sorted"}}]},
+            "tools[0].function.key_order",
+        ),
         ({"tools": [NOW], "tool_choice": "must"}, "tool_choice"),
         ({"tools": [], "tool_choice": "required"}, "tool_choice"),
         (

@@ -38,6 +38,7 @@ def arguments_of(tool: Tool) -> Grammar:
     made = json_schema(
         tool.schema,
         unenforceable="refuse" if tool.strict else "ignore",
+        key_order=tool.key_order,
         name=f"tool '{tool.name}'",
     )
     return made.tagged(("arguments",))

@@ -71,12 +71,12 @@ class KeyedCall:
 
     def _arguments(self, tool: Tool) -> tuple[list[Grammar], list[str]]:
         """What stands between the braces, and what of the schema that does not enforce."""
-        parameters = parameters_of(tool.schema, tool.strict, tool.name)
+        parameters = parameters_of(tool.schema, tool.strict, tool.name, tool.key_order)
         reader = SchemaReader(tool.schema)
         ignored = [f"'{key}' of the parameters is not enforced" for key in parameters.ignored]
 
         def values(name: str) -> KeyedValues:
-            return KeyedValues(self.quote, reader, tool.strict, name)
+            return KeyedValues(self.quote, reader, tool.strict, name, tool.key_order)
 
         def pairs() -> Iterator[tuple[bool, Grammar]]:
             for parameter in _sorted(parameters):
@@ -90,7 +90,7 @@ class KeyedCall:
             value = values("a parameter").any().tagged(("keyed", _ANY))
             pair = sequence(regex(KEY).tagged(("parameter",)), text(":"), value)
             return [repeat(pair, separator=text(","))], ignored
-        return listed(pairs(), ","), ignored
+        return listed(pairs(), ",", tool.key_order), ignored
 
     def _value(self, stream: Stream, sink: Sink, depth: int) -> Reading[None]:
         yield from stream.space()

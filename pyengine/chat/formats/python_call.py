@@ -36,8 +36,8 @@ _CLOSES = {"[": "]", "(": ")", "{": "}"}
 class PythonCall:
     """One call with keyword arguments.
 
-    Arguments are generated in the schema's order. Read are literals of Python and of JSON, in any
-    order; a call with anything else in it is none.
+    Arguments are generated in the tool's order of keys. Read are literals of Python and of JSON, in
+    any order; a call with anything else in it is none.
     """
 
     def grammar(self, tool: Tool) -> Grammar:
@@ -47,14 +47,15 @@ class PythonCall:
             InvalidRequestError: A strict tool's schema asks for what cannot be held to; or a
                 parameter's name cannot be one in Python.
         """
-        parameters = parameters_of(tool.schema, tool.strict, tool.name)
+        parameters = parameters_of(tool.schema, tool.strict, tool.name, tool.key_order)
         for parameter in parameters.listed:
             if not parameter.name.isidentifier():
                 raise InvalidRequestError(
                     f"parameter '{parameter.name}' of tool '{tool.name}' cannot be written in this "
                     "model's format of tool calls, which is Python's"
                 )
-        inner = listed(((p.required, _one(p, tool.strict)) for p in parameters.listed), ", ")
+        parts = ((p.required, _one(p, tool.strict)) for p in parameters.listed)
+        inner = listed(parts, ", ", tool.key_order)
         return sequence(text(f"{tool.name}("), *inner, text(")"))
 
     def ignored(self, tool: Tool) -> list[str]:

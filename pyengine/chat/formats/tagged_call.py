@@ -21,8 +21,8 @@ from pyengine.chat.formats import json_text
 from pyengine.chat.formats.sink import Sink
 from pyengine.chat.formats.stream import CutShort, NotACall, Reading, Stream, markers
 from pyengine.chat.tools import Tool
-from pyengine.grammar import Grammar, free_text, optional, regex, repeat, sequence, text
-from pyengine.grammar.description import bounded
+from pyengine.grammar import Grammar, free_text, regex, repeat, sequence, text
+from pyengine.grammar.listed import listed
 from pyengine.grammar.parameters import (
     QWEN_TAGS,
     Parameter,
@@ -59,19 +59,16 @@ class TaggedCall:
         Raises:
             InvalidRequestError: A strict tool's schema asks for what tags cannot be held to.
         """
-        parameters = parameters_of(tool.schema, tool.strict, tool.name)
+        parameters = parameters_of(tool.schema, tool.strict, tool.name, tool.key_order)
 
-        def parts() -> Iterator[Grammar]:
-            yield text(f"{self.begin}{tool.name}{self.named}")
+        def parts() -> Iterator[tuple[bool, Grammar]]:
             for parameter in parameters.listed:
                 one = tagged_parameter(parameter, tool.strict, self.tags)
-                part = sequence(one, text(self.between))
-                yield part if parameter.required else optional(part)
-            if parameters.others:
-                yield repeat(self._any_parameter())
-            yield text(self.end)
+                yield parameter.required, sequence(one, text(self.between))
 
-        return sequence(*bounded(parts()))
+        head = text(f"{self.begin}{tool.name}{self.named}")
+        others = [repeat(self._any_parameter())] if parameters.others else []
+        return sequence(head, *listed(parts(), "", tool.key_order), *others, text(self.end))
 
     def ignored(self, tool: Tool) -> list[str]:
         """As of :class:`~pyengine.chat.formats.bodies.Body`."""

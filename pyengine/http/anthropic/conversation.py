@@ -119,5 +119,6 @@ def _tool(tool: FunctionTool, at: str) -> Tool:
         "description": tool.description,
         "parameters": tool.input_schema,
         "strict": tool.strict,
+        "key_order": tool.key_order,
     }
     return Tool.from_function(fields, at)

@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from pyengine.grammar.algebra import KeyOrder
+
 
 class Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
     """A block of text."""
@@ -43,12 +45,13 @@ class Turn(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FunctionTool(msgspec.Struct, forbid_unknown_fields=True):
-    """A tool of the client's."""
+    """A tool of the client's; ``key_order`` as in OpenAI's chat completions here."""
 
     name: str
     description: str | None = None
     input_schema: dict[str, Any] | None = None
     strict: bool | None = None
+    key_order: KeyOrder | None = None
     type: str | None = None
 
 

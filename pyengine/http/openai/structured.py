@@ -62,7 +62,8 @@ def constraint(request: StructuredFields) -> Constraint:
         for name in _JSON_OPTIONS:
             if getattr(options, name) is not None:
                 at = f"structured_outputs.{name}"
-                raise InvalidRequestError(f"'{at}' needs a JSON Schema to go with.", param=at)
+                own = "; a tool has its own" if name == "key_order" else ""
+                raise InvalidRequestError(f"'{at}' needs a JSON Schema to go with{own}.", param=at)
         return Constraint(close=close)
     field, make = given[0]
     if len(given) > 1:

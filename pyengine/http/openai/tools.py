@@ -48,5 +48,6 @@ def _function(given: FunctionParam | FunctionToolParam, at: str) -> Tool:
         "description": given.description,
         "parameters": given.parameters,
         "strict": given.strict,
+        "key_order": given.key_order,
     }
     return Tool.from_function(fields, at)

@@ -222,6 +222,7 @@ def begun(request: ResponsesRequest, answer_id: str, model: str, made: Prepared)
                 "description": tool.description,
                 "parameters": dict(tool.parameters),
                 "strict": tool.strict,
+                **({} if tool.key_order == "schema" else {"key_order": tool.key_order}),
             }
             for tool in made.options.tools
         ],

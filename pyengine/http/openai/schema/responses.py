@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from pyengine.grammar.algebra import KeyOrder
 from pyengine.http.openai.schema.sampling import SamplingFields
 from pyengine.http.openai.schema.structured import JsonObjectFormat, TextFormat
 
@@ -30,13 +31,17 @@ class TextParam(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FunctionToolParam(msgspec.Struct, forbid_unknown_fields=True):
-    """An entry of ``tools``; only functions are supported, others are refused by name."""
+    """An entry of ``tools``; only functions are supported, others are refused by name.
+
+    ``key_order`` as in chat completions.
+    """
 
     type: str
     name: str | None = None
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+    key_order: KeyOrder | None = None
 
 
 class NamedTool(msgspec.Struct, forbid_unknown_fields=True):

@@ -4,14 +4,21 @@ from typing import Any
 
 import msgspec
 
+from pyengine.grammar.algebra import KeyOrder
+
 
 class FunctionParam(msgspec.Struct, forbid_unknown_fields=True):
-    """A function that the model may call; ``parameters`` is the JSON Schema of its arguments."""
+    """A function that the model may call; ``parameters`` is the JSON Schema of its arguments.
+
+    ``key_order`` says in which order their keys come: ``schema`` or ``any``, as in
+    ``structured_outputs``.
+    """
 
     name: str
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+    key_order: KeyOrder | None = None
 
 
 class ToolParam(msgspec.Struct, forbid_unknown_fields=True):

@@ -92,6 +92,9 @@ fn description() -> impl Strategy<Value = Value> {
             (inner.clone(), 0..3u32, prop::option::of(inner.clone())).prop_map(
                 |(part, min, separator)| json!({"kind": "repeat", "part": part, "min": min, "separator": separator})
             ),
+            (list(), list(), prop::option::of(inner.clone())).prop_map(|(required, optional, separator)| {
+                json!({"kind": "any_order", "required": required, "optional": optional, "separator": separator})
+            }),
         ]
     })
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::grammar::Refusal;
+use crate::grammar::lowering::members::BITS;
 
 /// The longest description, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -109,6 +110,17 @@ pub enum Description {
         #[serde(default)]
         separator: Option<Box<Description>>,
     },
+    /// Parts in any order, each at most once; no more than [`BITS`].
+    AnyOrder {
+        /// Parts that must come.
+        required: Vec<Description>,
+        /// Parts that may come.
+        #[serde(default)]
+        optional: Vec<Description>,
+        /// The text between two of them.
+        #[serde(default)]
+        separator: Option<Box<Description>>,
+    },
 }
 
 /// White space between the tokens of JSON.
@@ -174,6 +186,14 @@ impl Description {
                     return Err(refusal(format!("a part is repeated at most {MAX_REPEATS} times")));
                 }
                 part.check(depth + 1, parts)?;
+                separator.iter().try_for_each(|separator| separator.check(depth + 1, parts))
+            }
+            Self::AnyOrder { required, optional, separator } => {
+                let count = required.len() + optional.len();
+                if count > BITS {
+                    return Err(refusal(format!("in any order at most {BITS} parts may come, not {count}")));
+                }
+                required.iter().chain(optional).try_for_each(|part| part.check(depth + 1, parts))?;
                 separator.iter().try_for_each(|separator| separator.check(depth + 1, parts))
             }
             _ => Ok(()),

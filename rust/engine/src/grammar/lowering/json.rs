@@ -1,14 +1,7 @@
 //! Schemas in normal form that llguidance's own compiler of JSON Schemas cannot write: objects whose keys come in any
 //! order, arrays of different items, and numbers that are not whole or need more than a double.
 //!
-//! ```text
-//!  {a, b}     r1: "{" r2::0                         the parameter has a bit for each key that has come
-//!             r2: "}"             if a and b have
-//!               | "\"a\": " ...   if a has not
-//! ```
-//!
-//! What needs none of that stays a schema, and llguidance compiles it. O(schema); the parser's rows are made as answers
-//! reach them, one for each set of keys.
+//! Objects and arrays become [`Members`]. What needs none of that stays a schema, and llguidance compiles it. O(schema).
 
 use std::collections::BTreeMap;
 
@@ -17,12 +10,11 @@ use serde_json::{Map, Value, json};
 use crate::grammar::Refusal;
 use crate::grammar::lowering::description::{Whitespace, refusal};
 use crate::grammar::lowering::lark::{Writer, literal};
+use crate::grammar::lowering::members::{BITS, Members, all};
 use crate::grammar::lowering::numbers;
 
 type Object = Map<String, Value>;
 
-/// A parameter's bits: one for each key, the rest count others.
-const BITS: usize = 64;
 /// Patterns of names that are longer together are matched one by one.
 const LONG_PATTERNS: usize = 1000;
 /// Every name that a schema in normal form does not mention.
@@ -248,26 +240,20 @@ impl Schemas<'_> {
         let values = array.get("items").map(values_of).unwrap_or_default();
         let bits = format!("[0:{}]", values.len());
         let room = count("maxItems").filter(|max| (*max as usize) < values.len());
-        let enough =
-            count("minItems").map(|min| format!(" %if bit_count_ge({bits}, {min})")).unwrap_or_default();
+        let enough = count("minItems").map(|min| format!("bit_count_ge({bits}, {min})")).unwrap_or_default();
         let (open, comma, close) =
             (self.mark(false, "[", true)?, self.mark(true, self.comma, true)?, self.mark(true, "]", false)?);
-        let (first, more) = (self.writer.reserve()?, self.writer.reserve()?);
-        let mut items = Vec::new();
+        let mut items = Members::new(self.writer)?;
         for (bit, value) in values.iter().enumerate() {
             let value = self.leaf(&json!({ "enum": [value] }))?;
             let open = match room {
                 Some(max) => format!("and(bit_clear({bit}), bit_count_lt({bits}, {max}))"),
                 None => format!("bit_clear({bit})"),
             };
-            items.push(format!("{value} {more}::set_bit({bit}) %if {open}"));
+            items.add(&value, &format!("set_bit({bit})"), &open);
         }
-        for (rule, before) in [(&first, ""), (&more, comma.as_str())] {
-            let items = items.iter().map(|item| format!("{before} {item}"));
-            let ways: Vec<String> = [format!("{close}{enough}")].into_iter().chain(items).collect();
-            self.writer.write(&format!("{rule}::_"), &ways.join(" | "));
-        }
-        self.writer.define("r", &format!("{open} {first}::0"))
+        let items = items.write(self.writer, &comma, &close, &enough);
+        self.writer.define("r", &format!("{open} {items}"))
     }
 
     /// An object: a rule whose parameter has the keys that have come, and counts the others.
@@ -289,29 +275,21 @@ impl Schemas<'_> {
         let (open, comma, close) =
             (self.mark(false, "{", true)?, self.mark(true, self.comma, true)?, self.mark(true, "}", false)?);
         let colon = self.mark(true, self.colon, true)?;
-        let (first, more) = (self.writer.reserve()?, self.writer.reserve()?);
-        let mut members = Vec::new();
+        let mut members = Members::new(self.writer)?;
         for (at, (name, value)) in keys.into_iter().enumerate() {
             // The colon is a lexeme of its own: in another case of the schema the same key may be one of the others.
             let key = literal(&Value::String(name.clone()).to_string());
             let value = self.expression(value)?;
-            let open = bits.open(at);
-            members.push(format!("{key} {colon} {value} {more}::set_bit({at}) %if {open}"));
+            members.add(&format!("{key} {colon} {value}"), &format!("set_bit({at})"), &bits.open(at));
         }
         for other in others.iter().filter(|_| most != Some(0)) {
-            let room = most.map(|most| format!(" %if lt({}, {most})", bits.counter())).unwrap_or_default();
-            members.push(format!("{other} {more}::{}{room}", bits.counted()));
+            let room = most.map(|most| format!("lt({}, {most})", bits.counter())).unwrap_or_default();
+            members.add(other, &bits.counted(), &room);
         }
         let enough = (least > 0).then(|| format!("ge({}, {least})", bits.counter()));
-        let there = required.iter().map(|at| format!("bit_set({at})")).chain(enough);
-        let ended = there.reduce(|all, one| format!("and({one}, {all})"));
-        let ended = ended.map(|ended| format!(" %if {ended}")).unwrap_or_default();
-        for (rule, before) in [(&first, ""), (&more, comma.as_str())] {
-            let members = members.iter().map(|member| format!("{before} {member}"));
-            let ways: Vec<String> = [format!("{close}{ended}")].into_iter().chain(members).collect();
-            self.writer.write(&format!("{rule}::_"), &ways.join(" | "));
-        }
-        self.writer.define("r", &format!("{open} {first}::0"))
+        let ended = all(required.iter().map(|at| format!("bit_set({at})")).chain(enough));
+        let members = members.write(self.writer, &comma, &close, &ended);
+        self.writer.define("r", &format!("{open} {members}"))
     }
 
     fn too_many(&self, keys: &[(&String, &Value)], bits: Bits) -> Refusal {

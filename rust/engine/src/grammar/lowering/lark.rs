@@ -22,6 +22,7 @@ use std::rc::Rc;
 
 use crate::grammar::Refusal;
 use crate::grammar::lowering::description::refusal;
+use crate::grammar::lowering::members::{Members, all};
 
 /// How many rules and terminals a description may become.
 const MAX_RULES: usize = 20_000;
@@ -46,6 +47,11 @@ pub(crate) enum Node {
         part: Rc<Node>,
         min: u32,
         max: Option<u32>,
+        separator: Option<Box<Node>>,
+    },
+    /// Parts in any order, each at most once, and whether it must come.
+    AnyOrder {
+        parts: Vec<(Node, bool)>,
         separator: Option<Box<Node>>,
     },
 }
@@ -312,24 +318,33 @@ impl Writer {
             Node::AnyOf(options) => {
                 let mut names = Vec::new();
                 for option in options {
-                    let option = self.sequence(vec![option], depth + 1)?;
-                    names.push(self.define("r", &option)?);
+                    names.push(self.rule(option, depth)?);
                 }
                 self.define("r", &names.join(" | "))
             }
             Node::Repeat { part, min, max, separator } => {
-                let part = self.sequence(vec![(*part).clone()], depth + 1)?;
-                let part = self.define("r", &part)?;
-                let separator = match separator {
-                    None => None,
-                    Some(separator) => {
-                        let separator = self.sequence(vec![*separator], depth + 1)?;
-                        Some(self.define("r", &separator)?)
-                    }
-                };
+                let part = self.rule((*part).clone(), depth)?;
+                let separator = separator.map(|separator| self.rule(*separator, depth)).transpose()?;
                 self.define("r", &counted(&part, separator.as_deref(), min, max))
             }
+            Node::AnyOrder { parts, separator } => {
+                let mut members = Members::new(self)?;
+                let must = (0..parts.len()).filter(|at| parts[*at].1).map(|at| format!("bit_set({at})"));
+                let ended = all(must);
+                for (at, (part, _)) in parts.into_iter().enumerate() {
+                    let part = self.rule(part, depth)?;
+                    members.add(&part, &format!("set_bit({at})"), &format!("bit_clear({at})"));
+                }
+                let separator = separator.map(|separator| self.rule(*separator, depth)).transpose()?;
+                Ok(members.write(self, separator.as_deref().unwrap_or_default(), "\"\"", &ended))
+            }
         }
+    }
+
+    /// A rule of one node.
+    fn rule(&mut self, node: Node, depth: usize) -> Result<String, Refusal> {
+        let body = self.sequence(vec![node], depth + 1)?;
+        self.define("r", &body)
     }
 }
 
@@ -369,8 +384,8 @@ fn expand(node: Node) -> Result<Vec<Vec<Node>>, Refusal> {
             }
             Ok(if min == 0 { vec![Vec::new(), once] } else { vec![once] })
         }
-        Node::Opaque(_) => Err(refusal(
-            "a free_text would run on over the JSON or grammar that follows it: put a text between them",
+        Node::Opaque(_) | Node::AnyOrder { .. } => Err(refusal(
+            "a free_text would run on over the JSON, grammar or parts in any order that follow it: put a text between them",
         )),
         node => Ok(vec![vec![node]]),
     }

@@ -17,6 +17,7 @@ pub(crate) mod ebnf;
 mod json;
 pub(crate) mod lark;
 pub(crate) mod limits;
+mod members;
 mod numbers;
 pub(crate) mod pattern;
 
@@ -123,6 +124,18 @@ impl Lowering<'_> {
                 let separator = separator.map(|separator| self.node(*separator)).transpose()?;
                 self.writer.repeated(part, min, max, separator)
             }
+            Description::AnyOrder { required, optional, separator } => {
+                let separator = separator.map(|separator| self.node(*separator)).transpose()?;
+                let mut parts = Vec::new();
+                for (part, is_required) in required
+                    .into_iter()
+                    .map(|part| (part, true))
+                    .chain(optional.into_iter().map(|part| (part, false)))
+                {
+                    parts.push((self.node(part)?, is_required));
+                }
+                Ok(Node::AnyOrder { parts, separator: separator.map(Box::new) })
+            }
         }
     }
 
@@ -153,6 +166,14 @@ impl Lowering<'_> {
     }
 }
 
+/// What is said about a schema that may have a name.
+fn named(name: &Option<String>, said: String) -> String {
+    match name {
+        Some(name) => format!("{name}: {said}"),
+        None => said,
+    }
+}
+
 /// A JSON description for llguidance.
 enum Json {
     /// It compiles all of it.
@@ -168,12 +189,8 @@ fn json_schema(
     cancel: &CancelToken,
     warnings: &mut Vec<String>,
 ) -> Result<Json, Refusal> {
-    let (schema, whitespace, any_order) = match description {
+    let (schema, whitespace, name, any_order) = match description {
         Description::JsonSchema { schema, whitespace, unenforceable, name, key_order } => {
-            let named = |said: String| match &name {
-                Some(name) => format!("{name}: {said}"),
-                None => said,
-            };
             let any_order = key_order == KeyOrder::Any;
             let compiler = Compiler { fractions: true, wide: true, distinct: true, names_apart: any_order };
             let options = Options {
@@ -184,13 +201,13 @@ fn json_schema(
             };
             let normal = normalize(&schema, &options);
             cancel.check()?;
-            let normal = normal.map_err(|refused| refusal(named(refused.to_string())))?;
-            check_schema(&normal.schema).map_err(|refused| refusal(named(refused.message)))?;
-            warnings.extend(normal.warnings.into_iter().map(named));
-            (normal.schema, whitespace, any_order)
+            let normal = normal.map_err(|refused| refusal(named(&name, refused.to_string())))?;
+            check_schema(&normal.schema).map_err(|refused| refusal(named(&name, refused.message)))?;
+            warnings.extend(normal.warnings.into_iter().map(|warning| named(&name, warning)));
+            (normal.schema, whitespace, name, any_order)
         }
-        Description::JsonObject { whitespace } => (json!({"type": "object"}), whitespace, false),
-        Description::JsonValue { whitespace } => (json!({}), whitespace, false),
+        Description::JsonObject { whitespace } => (json!({"type": "object"}), whitespace, None, false),
+        Description::JsonValue { whitespace } => (json!({}), whitespace, None, false),
         _ => unreachable!("only JSON is given here"),
     };
     let mut schema = match schema {
@@ -208,8 +225,8 @@ fn json_schema(
     };
     // A string may be written with escapes wherever JSON has them.
     options["json_allow_general_unicode_escapes"] = Value::Bool(true);
-    if let Some(rule) = json::write(writer, &Value::Object(schema.clone()), any_order, whitespace, &options)?
-    {
+    let rule = json::write(writer, &Value::Object(schema.clone()), any_order, whitespace, &options);
+    if let Some(rule) = rule.map_err(|refused| refusal(named(&name, refused.message)))? {
         return Ok(Json::Rules(rule));
     }
     schema.insert("x-guidance".to_owned(), options);

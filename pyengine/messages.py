@@ -17,6 +17,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from pyengine.telemetry.experts import ExpertLoad
 from pyengine.telemetry.histogram import HistogramTotal
 from pyengine.telemetry.totals import Totals
 
@@ -152,12 +153,14 @@ class Report(msgspec.Struct, array_like=True):
             ``waiting`` requests, and the counters of :meth:`pyengine._core.Planner.stats`.
         histograms: The distributions of :meth:`pyengine._core.Planner.histograms`.
         telemetry: Time by track and stage.
+        experts: The load of each layer with experts.
     """
 
     ticket: int
     stats: dict[str, int]
     histograms: dict[str, HistogramTotal]
     telemetry: Totals
+    experts: list[ExpertLoad] = []
 
 
 class ResetRequest(msgspec.Struct, array_like=True, gc=False):

@@ -213,8 +213,11 @@ class LateMark:
     def _come(self) -> None:
         self._host = HostMark()
 
+    def has_come(self) -> bool:
+        return self._queue.done >= self._number
+
     def wait(self) -> bool:
-        there = self._queue.done >= self._number
+        there = self.has_come()
         self._queue.waited += not there
         self._queue.reach(self._number)
         return not there

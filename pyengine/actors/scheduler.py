@@ -255,7 +255,8 @@ class SchedulerActor(ThreadActor):
                 name: HistogramTotal(*histogram)
                 for name, histogram in self.planner.histograms().items()
             }
-            report = Report(request.ticket, stats, histograms, self.telemetry())
+            experts = self.runner.expert_load()
+            report = Report(request.ticket, stats, histograms, self.telemetry(), experts)
             self.unsent.append((request.frontend, encode_report(report)))
         elif isinstance(request, ResetRequest):
             done = ResetDone(request.ticket, self.allocator.reset_prefix_cache())

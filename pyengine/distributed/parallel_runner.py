@@ -23,6 +23,7 @@ from pyengine.model.batch import StepBuffers
 from pyengine.model.progress import Progress
 from pyengine.model.runner import ModelInfo, ModelRunner, Sampled, StepHandle
 from pyengine.settings.config import EngineConfig
+from pyengine.telemetry.experts import ExpertLoad
 
 
 class ParallelStep:
@@ -166,6 +167,17 @@ class ParallelRunner:
     def send_late(self, buffers: StepBuffers) -> None:
         """Let the other ranks sample ``buffers``, whose masks and penalties are filled."""
         self.ranks.send(Kind.SAMPLE, self._ranges.late(buffers), buffers.memory)
+
+    def expert_load(self) -> list[ExpertLoad]:
+        """Rank 0's: every rank routes every token.
+
+        Raises:
+            EngineDeadError: A rank has died, or cannot go on with the others.
+        """
+        try:
+            return self._mine.expert_load()
+        except Exception as error:
+            raise self.blame(error) from error
 
     def check(self) -> None:
         """Raise the error that ended a rank, if there is one."""

@@ -106,6 +106,11 @@ class BufferRing:
         self._busy = [False] * count
         self._next = 0
 
+    @property
+    def idle(self) -> bool:
+        """Whether no set is in flight."""
+        return not any(self._busy)
+
     def free(self) -> StepBuffers:
         """The set whose turn it is; the same one until it is launched.
 

@@ -12,6 +12,7 @@ from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
 from pyengine.model.cache_groups import CacheGroup
 from pyengine.model.layer_heads import LayerHeads
+from pyengine.telemetry.experts import ExpertLoad
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +189,16 @@ class ModelRunner(Protocol):
         of the step are stored before any row attends: a row may read pages that others write.
 
         If it raises, the step was not begun, or is over, and its set is free again.
+        """
+
+    def expert_load(self) -> list[ExpertLoad]:
+        """The load of each layer with experts, if there are any, at some moment since the call
+        before this one.
+
+        Does not wait for steps in flight.
+
+        Raises:
+            Exception: The device failed.
         """
 
     def close(self) -> None:

@@ -25,6 +25,7 @@ from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.runner import LogProbs, ModelInfo, Sampled
 from pyengine.model.spec import describe, make_layout
 from pyengine.settings.config import EngineConfig
+from pyengine.telemetry.experts import ExpertLoad
 
 
 class SimulatedStep:
@@ -118,6 +119,10 @@ class SimulatedRunner:
         self._last_token = np.zeros(max_sequences, np.int32)
         self.ring = BufferRing(self.overlap + 1, lambda: StepBuffers(layout))
         self.free_ns = 0
+
+    def expert_load(self) -> list[ExpertLoad]:
+        """There are no experts."""
+        return []
 
     @classmethod
     def from_config(cls, config: EngineConfig) -> "SimulatedRunner":

@@ -4,11 +4,12 @@ import asyncio
 import itertools
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as openmetrics_families,
 )
@@ -296,23 +297,40 @@ async def test_server_timing_of_whole_answers(http: httpx.AsyncClient, engine: A
     assert "server-timing" not in streamed.headers
 
 
-async def test_every_metric_is_described(http: httpx.AsyncClient, engine: AsyncEngine) -> None:
-    await engine.start()
+Families = dict[str, tuple[str, set[str]]]
+"""The type and the labels of a metric, by its name."""
+
+
+def described(*, experts: bool) -> Families:
+    """What the page of metrics has, of experts alone or without them."""
     rows = re.findall(
         r"^\| `(pyengine_\w+)` \| (\w+) \|([^|]*)\| \S",
         (ROOT / "docs" / "METRICS.md").read_text(),
         re.MULTILINE,
     )
-    described = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
-    assert len(described) == len(rows)
-    await speak_by_grammars(engine)
-    await complete(http, max_tokens=2)
-    exported = {}
-    for family in (await scrape(http)).families:
+    assert len({name for name, _, _ in rows}) == len(rows)
+    return {
+        name: (kind, set(re.findall(r"`(\w+)`", labels)))
+        for name, kind, labels in rows
+        if name.startswith("pyengine_expert_") == experts
+    }
+
+
+def exported(families: Iterable[Metric]) -> Families:
+    """What a scrape has."""
+    found = {}
+    for family in families:
         name = family.name + ("_total" if family.type == "counter" else "")
         labels = {label for sample in family.samples for label in sample.labels}
-        exported[name] = (family.type, labels - {"le", "model_name"})
-    assert described == exported
+        found[name] = (family.type, labels - {"le", "model_name"})
+    return found
+
+
+async def test_every_metric_is_described(http: httpx.AsyncClient, engine: AsyncEngine) -> None:
+    await engine.start()
+    await speak_by_grammars(engine)
+    await complete(http, max_tokens=2)
+    assert described(experts=False) == exported((await scrape(http)).families)
 
 
 async def test_the_dashboard_asks_for_what_there_is(
@@ -326,6 +344,9 @@ async def test_the_dashboard_asks_for_what_there_is(
     for family in seen.families:
         for sample in family.samples:
             exported.setdefault(sample.name, set()).update(sample.labels)
+    # Of mixtures alone; tests/http/test_expert_load.py holds their descriptions to what there is.
+    for name, (_, labels_of) in described(experts=True).items():
+        exported[name] = labels_of | {"model_name"}
     dashboard = json.loads((ROOT / "docs" / "grafana" / "pyengine.json").read_text())
     panels = [panel for panel in dashboard["panels"] if panel["type"] != "row"]
     ids = [panel["id"] for panel in dashboard["panels"]]

@@ -98,10 +98,15 @@ class Answer:
         self.status, self.body = status, body
 
 
-async def answer_of(operations: Operations, path: str, **headers: str) -> Answer:
+async def answer_of(operations: Operations, path: str, query: str = "", **headers: str) -> Answer:
     answer = Answer()
     scope: Any = SimpleNamespace(
-        proto="http", method="GET", path=path, headers=headers, authority=None
+        proto="http",
+        method="GET",
+        path=path,
+        query_string=query,
+        headers=headers,
+        authority=None,
     )
     await operations.__rsgi__(scope, answer)
     return answer
@@ -110,7 +115,7 @@ async def answer_of(operations: Operations, path: str, **headers: str) -> Answer
 async def test_metrics_need_a_key_where_requests_do() -> None:
     given: list[dict[str, str]] = []
 
-    async def scrape(credentials: dict[str, str]) -> Scraped:
+    async def scrape(query: str, credentials: dict[str, str]) -> Scraped:
         given.append(credentials)
         return Scraped({0: ONE}, {0: 0}, "")
 
@@ -126,6 +131,20 @@ async def test_metrics_need_a_key_where_requests_do() -> None:
     elsewhere = await answer_of(operations, "/metrics", host="evil.example", **right)
     assert elsewhere.status == 403
     assert (await answer_of(operations, "/v1/completions")).status == 503
+
+
+async def test_replicas_get_the_query_of_a_scrape() -> None:
+    given: list[str] = []
+
+    async def scrape(query: str, credentials: dict[str, str]) -> Scraped:
+        given.append(query)
+        return Scraped({0: ONE}, {0: 0}, "")
+
+    operations = Operations(scrape, Door(AccessSource(ServerConfig()).rules()))
+    each = await answer_of(operations, "/metrics", "experts=1", host="localhost")
+    wrong = await answer_of(operations, "/metrics", "experts=all", host="localhost")
+    assert (each.status, wrong.status, given) == (200, 400, ["experts=1"])
+    assert b"'experts' must be 1 or 0, not 'all'" in wrong.body
 
 
 @pytest.mark.parametrize(

@@ -21,11 +21,13 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from pyengine.async_engine import AsyncEngine
+from pyengine.http.operations.expert_families import asks_for_each_expert, expert_families
 from pyengine.http.operations.metric_families import HISTOGRAMS, LOOKUPS, NS, VALUES
 from pyengine.http.store.store import StoreUse
 from pyengine.messages import Report
 from pyengine.telemetry import STEP_BOUNDS_S, Totals
 from pyengine.telemetry.drafts import Drafts, proposers
+from pyengine.telemetry.experts import ExpertLoad
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -38,8 +40,12 @@ BLOCK_STATES = ("free", "cached", "held")
 
 
 async def metrics(exchange: "Exchange") -> None:
-    """Every metric of the engine; 503 while it is not ready."""
+    """Every metric of the engine; 503 while it is not ready.
+
+    With ``experts=1`` in the query there is a series for every expert of every layer, too.
+    """
     engine = exchange.service.require_ready()
+    each_expert = asks_for_each_expert(exchange.scope.query_string)
     report = None
     if engine.waits_for is None:
         with contextlib.suppress(TimeoutError):
@@ -48,7 +54,8 @@ async def metrics(exchange: "Exchange") -> None:
     encode, content_type = choose_encoder(exchange.scope.headers.get("accept") or "")
     store = exchange.service.store
     use = await store.use()
-    body = encode(EngineCollector(engine, report, use, store.limits.most_bytes))
+    room = store.limits.most_bytes
+    body = encode(EngineCollector(engine, report, use, room, each_expert=each_expert))
     exchange.reply(body, content_type=content_type)
 
 
@@ -59,13 +66,28 @@ class EngineCollector(Collector):
     """
 
     def __init__(
-        self, engine: AsyncEngine, report: Report | None, store: StoreUse, room: int
+        self,
+        engine: AsyncEngine,
+        report: Report | None,
+        store: StoreUse,
+        room: int,
+        *,
+        each_expert: bool = False,
     ) -> None:
-        """``report`` is None if the engine did not give one; ``room`` is the store's, in bytes."""
+        """The metrics of one moment.
+
+        Args:
+            engine: Whose heartbeat is read.
+            report: The engine's; None if it did not give one.
+            store: What the store has.
+            room: The store's, in bytes.
+            each_expert: Count the tokens of every expert of every layer.
+        """
         self._engine = engine
         self._report = report
         self._store = store
         self._room = room
+        self._each_expert = each_expert
         self._model = engine.model_name
 
     def collect(self) -> Iterator[Metric]:
@@ -155,6 +177,7 @@ class EngineCollector(Collector):
                 ["result"],
             )
         yield from self._drafts(proposers(stats))
+        yield from self._experts(report.experts)
         for name, source, unit, text in HISTOGRAMS:
             histogram = report.histograms[source]
             bounds = [bound * unit for bound in histogram.bounds]
@@ -189,6 +212,14 @@ class EngineCollector(Collector):
             ],
             ["proposer", "position", "outcome"],
         )
+
+    def _experts(self, layers: Sequence[ExpertLoad]) -> Iterator[Metric]:
+        config = self._engine.config
+        ranks = config.tensor_parallel if config.expert_parallel else 1
+        families = expert_families(layers, ranks, each_expert=self._each_expert)
+        for kind, name, text, labels, samples in families:
+            family = self._gauge if kind == "gauge" else self._counter
+            yield family(name, text, samples, labels)
 
     def _telemetry(self, totals: Totals) -> Iterator[Metric]:
         yield self._histogram(

@@ -304,7 +304,12 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/ping"): Operation("The process lives.", Status),
     ("GET", "/ready"): Operation("The engine works on requests.", Status),
     ("GET", "/version"): Operation("The version of pyengine.", Version),
-    ("GET", "/metrics"): Operation("Metrics for Prometheus.", "text/plain"),
+    ("GET", "/metrics"): Operation(
+        "Metrics for Prometheus.",
+        "text/plain",
+        None,
+        (_query("experts", "1 counts every expert of a mixture too.", {"enum": ["0", "1"]}),),
+    ),
     ("GET", "/debug/profile"): Operation(
         "Watch the engine, and answer where its time went.",
         dict[str, Any],

@@ -19,6 +19,7 @@ from pyengine.errors import NotReadyError, PyengineError
 from pyengine.http.access.door import Door
 from pyengine.http.errors import error_body, error_headers
 from pyengine.http.limits import Limits
+from pyengine.http.operations.expert_families import asks_for_each_expert
 from pyengine.http.rsgi import Scope
 
 JSON = ("content-type", "application/json")
@@ -37,9 +38,11 @@ class Operations:
     """
 
     def __init__(
-        self, scrape: Callable[[dict[str, str]], Awaitable["Scraped"]], door: Door
+        self, scrape: Callable[[str, dict[str, str]], Awaitable["Scraped"]], door: Door
     ) -> None:
-        """Take a function that scrapes all replicas with a scraper's credentials, and the door."""
+        """Take a function that scrapes all replicas with a scraper's query and credentials, and the
+        door.
+        """
         self.limits = Limits()
         self.registering = False
         self.ready = False
@@ -67,7 +70,9 @@ class Operations:
         self._door.cors(scope)
         self._door.enter(scope, scope.path)
         given = {name: scope.headers.get(name) for name in CREDENTIALS}
-        scraped = await self._scrape({name: key for name, key in given.items() if key})
+        asks_for_each_expert(scope.query_string)  # what replicas would refuse
+        credentials = {name: key for name, key in given.items() if key}
+        scraped = await self._scrape(scope.query_string, credentials)
         encode, content_type = choose_encoder(scope.headers.get("accept") or "")
         proto.response_bytes(200, [("content-type", content_type)], encode(scraped))
 

@@ -187,11 +187,14 @@ class ReplicaSet:
             program.kill()
         await ended
 
-    async def scrape(self, credentials: dict[str, str]) -> Scraped:
-        """The metrics of all replicas that let these headers in, and of the router."""
+    async def scrape(self, query: str, credentials: dict[str, str]) -> Scraped:
+        """The metrics of all replicas that let these headers in, and of the router.
+
+        ``query`` is that of the scrape's path, and goes to the replicas.
+        """
 
         def of(url: str | None) -> Callable[[], Awaitable[str]]:
-            return lambda: _metrics_of(url, credentials)
+            return lambda: _metrics_of(url, query, credentials)
 
         texts = await gathered({each.index: of(each.url) for each in self.replicas})
         router = await gathered({0: self.router.metrics})
@@ -276,7 +279,7 @@ def show_line(replica: int, line: str) -> None:
     sys.stderr.flush()
 
 
-async def _metrics_of(url: str | None, credentials: dict[str, str]) -> str:
+async def _metrics_of(url: str | None, query: str, credentials: dict[str, str]) -> str:
     """What a replica answers to a scrape.
 
     Raises:
@@ -287,7 +290,12 @@ async def _metrics_of(url: str | None, credentials: dict[str, str]) -> str:
     where = urlsplit(url)
     assert where.hostname is not None and where.port is not None  # noqa: PT018
     status, body = await asyncio.to_thread(
-        exchange, (where.hostname, where.port), "GET", "/metrics", credentials, None
+        exchange,
+        (where.hostname, where.port),
+        "GET",
+        f"/metrics?{query}" if query else "/metrics",
+        credentials,
+        None,
     )
     if status != 200:
         raise OSError(f"{url}/metrics: status {status}")

@@ -174,14 +174,14 @@ class Layers:
     def _mlp(self, index: int, start: str) -> Block:
         made, mixture = self._made, self._made.traits.mixture
         if mixture is not None and mixture.beside is None and index not in mixture.dense:
-            return self._experts(f"{start}{mixture.mlp}", mixture)
+            return self._experts(index, f"{start}{mixture.mlp}", mixture)
         dense = self._dense(f"{start}{made.traits.names.mlp}", made.inner(index))
         if mixture is None or mixture.beside is None:
             return dense
-        return self._beside(start, dense, mixture, mixture.beside)
+        return self._beside(index, start, dense, mixture, mixture.beside)
 
-    def _experts(self, prefix: str, mixture: Mixture) -> Block:
-        made, layer = self._made, self._mixture(prefix, mixture)
+    def _experts(self, index: int, prefix: str, mixture: Mixture) -> Block:
+        made, layer = self._made, self._mixture(index, prefix, mixture)
         if mixture.shared is None:
             return layer
         shared: Block = self._dense(f"{prefix}{mixture.shared}.", mixture.shared_inner)
@@ -190,23 +190,25 @@ class Layers:
             shared = Gated(shared, gate, made.parts, self._buffer("gate", 1))
         return self._sum(layer, shared)
 
-    def _mixture(self, prefix: str, mixture: Mixture) -> ExpertLayer:
+    def _mixture(self, index: int, prefix: str, mixture: Mixture) -> ExpertLayer:
         made = self._made
-        router, experts = made.router(prefix, mixture), made.experts(prefix, mixture)
+        router, experts = made.router(prefix, mixture), made.experts(index, prefix, mixture)
         return ExpertLayer(router, experts, self._buffer("router's logits", mixture.count))
 
     def _sum(self, first: Block, second: Block) -> Sum:
         other, copy = self._hidden("second summand"), self._hidden("copy of the sum")
         return Sum(first, second, self._made.parts.no_norm(), other, copy)
 
-    def _beside(self, start: str, dense: Block, mixture: Mixture, names: Beside) -> Block:
+    def _beside(
+        self, index: int, start: str, dense: Block, mixture: Mixture, names: Beside
+    ) -> Block:
         """The dense layer and the experts, each normalized by itself."""
         made, residual = self._made, self._stream.residual
         experts = BesideExperts(
             residual,
             made.router_norm(f"{start}{names.router_scale}"),
             made.norm(f"{start}{names.before}"),
-            self._mixture(f"{start}{mixture.mlp}", mixture),
+            self._mixture(index, f"{start}{mixture.mlp}", mixture),
             self._hidden("what the router reads"),
             self._hidden("what the experts read"),
         )

@@ -247,6 +247,7 @@ class Parts(Protocol):
 
     def experts(
         self,
+        layer: int,
         routing: Routing,
         weights: ExpertWeights,
         activation: Activation,
@@ -254,6 +255,7 @@ class Parts(Protocol):
         """A mixture of experts.
 
         Args:
+            layer: Whose they are; each has one mixture at most.
             routing: How tokens are sent to them.
             weights: Of the experts.
             activation: Of the gates.

@@ -208,11 +208,11 @@ class Projections:
         bias = self.weights.vector(f"{name}.bias", count) if mixture.router_bias else None
         return self.parts.linear(weight, bias)
 
-    def experts(self, mlp: str, mixture: Mixture) -> Experts:
+    def experts(self, layer: int, mlp: str, mixture: Mixture) -> Experts:
         """The feed-forward layers of all experts."""
         hidden, divided = self.info.hidden_size, self.parts.expert_parallel
         weights = expert_weights(self.weights, mlp, mixture, hidden, divided=divided)
-        return self.parts.experts(mixture.routing, weights, self.traits.activation)
+        return self.parts.experts(layer, mixture.routing, weights, self.traits.activation)
 
     def shared_gate(self, mlp: str, name: str) -> Linear:
         """From hidden states to the gate of the shared expert, on every rank."""

@@ -42,6 +42,7 @@ class CpuParts:
         logits_bytes: See :class:`pyengine.model.architectures.parts.Parts`.
         num_blocks: KV blocks.
         weight_bytes: Of the linear layers and tables made, as they lie in memory.
+        expert_layers: The experts of each layer that has some, by its number.
         executor: Takes the calls of the parts.
     """
 
@@ -64,6 +65,7 @@ class CpuParts:
         self.weight_bytes = 0
         # A head finds its table's weights here; they go once the model is made.
         self._tables: WeakKeyDictionary[Matrix, CpuLinear] = WeakKeyDictionary()
+        self.expert_layers: dict[int, CpuExperts] = {}
         self.executor = Executor(kernels)
 
     def buffer(self, rows: int, width: int) -> Buffer:
@@ -124,12 +126,15 @@ class CpuParts:
 
     def experts(
         self,
+        layer: int,
         routing: Routing,
         weights: ExpertWeights,
         activation: Activation,
     ) -> "CpuExpertLayer":
         """By a Rust kernel, which reads the experts that some row chose."""
-        return CpuExpertLayer(self.executor, make_experts(routing, weights, activation, self._pack))
+        experts = make_experts(routing, weights, activation, self._pack)
+        self.expert_layers[layer] = experts
+        return CpuExpertLayer(self.executor, experts)
 
     def vector(self, values: NDArray[Any]) -> NDArray[Any]:
         """A copy of ``values`` in the parts' data type."""

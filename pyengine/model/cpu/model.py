@@ -20,6 +20,7 @@ from pyengine.model.progress import Progress
 from pyengine.model.runner import LogProbs
 from pyengine.model.spec import ModelSpec
 from pyengine.model.weights.loader import open_weights
+from pyengine.telemetry.experts import ExpertLoad
 
 
 class CpuModel:
@@ -130,6 +131,11 @@ class CpuModel:
             self.programs[3].run(rows, first)
             self.sampler.score(workspace.kernel, first, rows)
         return self.sampler.prompt_logprobs(count)
+
+    def expert_load(self) -> list[ExpertLoad]:
+        """The load of each layer with experts so far."""
+        layers = self._parts.expert_layers
+        return [ExpertLoad(layer, experts.routed) for layer, experts in layers.items()]
 
     def pool(self) -> NDArray[np.float32] | None:
         """Of each row that pools the sum of its states, [rows, hidden]; None where none does."""

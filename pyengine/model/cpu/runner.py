@@ -17,6 +17,7 @@ from pyengine.model.runner import ModelInfo, Sampled
 from pyengine.model.spec import ModelSpec, describe, make_layout
 from pyengine.model.weights.folder import weight_bytes
 from pyengine.settings.config import EngineConfig
+from pyengine.telemetry.experts import ExpertLoad
 
 # Below this many bytes of weights a step is over before a second thread has woken up: with the demo
 # model (9 MB in float32) one thread decodes faster than two, alone and in batches of up to 16.
@@ -163,6 +164,10 @@ class CpuRunner:
             raise
         handle.forward_is_over()
         return handle
+
+    def expert_load(self) -> list[ExpertLoad]:
+        """As of now."""
+        return [] if self._model is None else self._model.expert_load()
 
     def close(self) -> None:
         """Give weights and cache back. Idempotent."""

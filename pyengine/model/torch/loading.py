@@ -86,6 +86,7 @@ class LoadedModels:
             max_sequences=limits.max_sequences,
             graphs=graphs,
             draft=drafter,
+            expert_layers=self.model.expert_layers,
             device=device,
             notes=notes,
         )

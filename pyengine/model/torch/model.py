@@ -20,6 +20,7 @@ class TorchModel:
         num_parameters: Of the whole model.
         weight_bytes: Of this rank's weights, as the device holds them.
         backend: Attends.
+        expert_layers: The experts of each layer that has some, by its number.
         rows_per_call: The most rows of :meth:`logits`.
         caches: Keys and values of each slot of a page, [pages, block_size, kv heads, head_dim].
     """
@@ -50,6 +51,7 @@ class TorchModel:
         self.num_parameters = weights.num_parameters
         self.weight_bytes = parts.transfer.nbytes
         self.backend: AttentionBackend = parts.backend
+        self.expert_layers = parts.expert_layers
         self._live = parts.live
         self.caches = parts.caches
         self.rows_per_call = len(self._model.logits_rows.tensor)

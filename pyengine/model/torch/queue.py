@@ -19,6 +19,13 @@ from pyengine.model.torch.graphs import Graph
 class EventMark(Mark, Protocol):
     """A mark that can be waited for."""
 
+    def has_come(self) -> bool:
+        """Whether it has, without a wait.
+
+        Raises:
+            Exception: As :meth:`wait`.
+        """
+
     def wait(self) -> bool:
         """Return when it has come, without the GIL meanwhile; whether there was a wait.
 
@@ -70,6 +77,10 @@ class HostMark:
     def elapsed_time(self, later: "HostMark", /) -> float:
         """Milliseconds."""
         return (later.ns - self.ns) * 1e-6
+
+    def has_come(self) -> bool:
+        """It has."""
+        return True
 
     def wait(self) -> bool:
         """It has come."""
@@ -124,9 +135,14 @@ class CudaMark:
         milliseconds: float = self._event.elapsed_time(later._event)
         return milliseconds
 
+    def has_come(self) -> bool:
+        """See :class:`EventMark`."""
+        come: bool = self._event.query()
+        return come
+
     def wait(self) -> bool:
         """See :class:`EventMark`."""
-        there: bool = self._event.query()
+        there = self.has_come()
         self._event.synchronize()
         return not there
 

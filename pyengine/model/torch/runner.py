@@ -22,6 +22,7 @@ from pyengine.model.runner import ModelInfo, Sampled
 from pyengine.model.torch.attention.backend import Rehearsal
 from pyengine.model.torch.clock import DeviceClock
 from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.expert_counts import CountedExperts, ExpertCounts
 from pyengine.model.torch.graphs import Graphs, Key
 from pyengine.model.torch.pool import TorchPool
 from pyengine.model.torch.prompt_scores import PromptScores
@@ -31,6 +32,7 @@ from pyengine.model.torch.sampler import TorchSampler
 from pyengine.model.torch.step import HostSet, TorchStep
 from pyengine.model.torch.step_model import Drafter, StepModel
 from pyengine.model.torch.step_work import StepWork
+from pyengine.telemetry.experts import ExpertLoad
 
 
 class TorchRunner:
@@ -60,6 +62,7 @@ class TorchRunner:
         max_sequences: int,
         graphs: Graphs | None = None,
         draft: Drafter | None = None,
+        expert_layers: Mapping[int, CountedExperts] | None = None,
         device: str = "torch",
         notes: Mapping[str, str] | None = None,
     ) -> None:
@@ -74,6 +77,7 @@ class TorchRunner:
             max_sequences: Slots of the sequence table.
             graphs: Keeps graphs; None: every step is queued kernel by kernel.
             draft: Fills in the drafts that steps leave open.
+            expert_layers: The experts of each layer of the model that has some.
             device: The device in words.
             notes: Other facts for the summary at the start.
         """
@@ -99,6 +103,7 @@ class TorchRunner:
         self._work = StepWork(layout, self._step, self._sampler, draft)
         self._pool = TorchPool(self._step, fields["sample_rows"][2], info.hidden_size, queue)
         self._scores = PromptScores(self._step, fields["token_ids"][2], queue)
+        self._experts = ExpertCounts(expert_layers or {}, queue)
         self._unsampled: TorchStep | None = None
         if graphs is not None:
             graphs.on_evict = self._on_graph_evicted
@@ -214,6 +219,14 @@ class TorchRunner:
     def rehearsals(self) -> Sequence[Rehearsal]:
         """Steps that between them take every kernel of attention that a step may take."""
         return self._open_model().backend.rehearsals()
+
+    def expert_load(self) -> list[ExpertLoad]:
+        """As of now where no step is in flight, else as of the call before at the latest."""
+        return self._experts.read(idle=self._ring.idle)
+
+    def count_experts_anew(self) -> None:
+        """Leave out of the load what was computed so far; nothing is in flight."""
+        self._experts.forget()
 
     def close(self) -> None:
         """Give weights, cache and graphs back. Idempotent."""

@@ -81,6 +81,7 @@ def start_on_gpu(
     for each in (runner, runner.draft):
         if isinstance(each, TorchRunner):
             capture_graphs(each)
+    runner.count_experts_anew()
     group.limit(config.step_timeout_s)
     return runner
 

@@ -48,6 +48,11 @@ class PackedExperts:
         self._kernels = kernels
         self._group = group
 
+    @property
+    def routed(self) -> torch.Tensor:
+        """int64 [all experts], tokens that were sent to each so far."""
+        return torch.tensor(self._experts.routed)
+
     def __call__(self, logits: Buffer, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, experts], [rows, hidden] -> ``out`` [rows, hidden], the sum over all ranks."""
         router, given, to = (shared(buffer.tensor) for buffer in (logits, x, out))

@@ -62,6 +62,7 @@ class TorchParts:
             on a GPU.
         live: int64 [1] on the device, the tokens of a step, without those that fill up a graph's.
         ops: Norms, rotation, activation.
+        expert_layers: The experts of each layer that has some, by its number.
         caches: Keys and values of each slot of a page, [pages, block_size, kv heads, head_dim],
             or of whole pages where heads differ, once attention is made.
         transfer: Brings weights to the device; they are there once it was waited for.
@@ -96,6 +97,7 @@ class TorchParts:
         self.ops: TorchOps = torch_ops(device)
         self.live = torch.zeros(1, dtype=torch.int64, device=device)
         self.caches: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.expert_layers: dict[int, TorchExperts | PackedExperts] = {}
         self.transfer = Transfer(device, dtype)
         self._tables: dict[Matrix, torch.Tensor] = {}
         self._float8_rows: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -193,16 +195,21 @@ class TorchParts:
 
     def experts(
         self,
+        layer: int,
         routing: Routing,
         weights: ExpertWeights,
         activation: Activation,
     ) -> TorchExperts | PackedExperts:
         """By the Rust kernel on a CPU, and by grouped products elsewhere."""
+        made: TorchExperts | PackedExperts
         if self.cpu_kernels and self.device.type == "cpu" and self.dtype in DTYPES:
-            return PackedExperts(self.kernels, self.group, routing, weights, activation, self.dtype)
-        return TorchExperts(
-            self.group, self.ops, routing, weights, activation, self.transfer, self.live
-        )
+            made = PackedExperts(self.kernels, self.group, routing, weights, activation, self.dtype)
+        else:
+            made = TorchExperts(
+                self.group, self.ops, routing, weights, activation, self.transfer, self.live
+            )
+        self.expert_layers[layer] = made
+        return made
 
     def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> PagedAttention:
         """By the backend, over a cache of this rank's heads."""

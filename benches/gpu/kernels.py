@@ -16,6 +16,7 @@ from benches.gpu.cases import Case
 from benches.gpu.floors import LLAMA_3_8B
 from benches.gpu.layer_cases import layer_cases
 from benches.gpu.part import Bench, Part
+from benches.gpu.quantized_cases import quantized_cases
 from benches.gpu.sampling_cases import flashinfer_cases, sampling_cases
 
 
@@ -49,6 +50,7 @@ def run(bench: Bench) -> Generator[Row]:
     shape = tiny.SHAPE if bench.tiny else LLAMA_3_8B
     cases = itertools.chain(
         layer_cases(bench, shape),
+        quantized_cases(bench, shape),
         sampling_cases(bench, shape),
         attention_cases(bench, shape, ("triton", "torch") if bench.cuda else ("torch",)),
     )

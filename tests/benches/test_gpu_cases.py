@@ -18,6 +18,7 @@ from benches.gpu.cases import Case
 from benches.gpu.floors import Shape
 from benches.gpu.layer_cases import layer_cases
 from benches.gpu.part import Bench
+from benches.gpu.quantized_cases import quantized_cases
 from benches.gpu.sampling_cases import sampling_cases
 from pyengine.model.torch.attention.selection import Capabilities
 
@@ -42,7 +43,7 @@ def attention(bench: Bench, shape: Shape) -> Iterator[Case]:
     return attention_cases(bench, shape, ("triton", "torch"))
 
 
-@pytest.mark.parametrize("cases", [layer_cases, sampling_cases, attention])
+@pytest.mark.parametrize("cases", [layer_cases, quantized_cases, sampling_cases, attention])
 def test_every_call_is_one_that_the_kernels_take(
     bench: Bench, cases: Callable[[Bench, Shape], Iterator[Case]]
 ) -> None:

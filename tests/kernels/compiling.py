@@ -19,7 +19,16 @@ import torch
 from pyengine.kernels import chain, feed, hand_over
 from pyengine.kernels.attention import paged as attention
 from pyengine.kernels.attention.tiling import Heads, parts_size, prefix_tiling_for, tiling_for
-from pyengine.kernels.layers import activation, grouped, head_norm, norm, quantize, rope, router
+from pyengine.kernels.layers import (
+    activation,
+    block_product,
+    grouped,
+    head_norm,
+    norm,
+    quantize,
+    rope,
+    router,
+)
 from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
 from pyengine.kernels.sampling import sample as sampling
 from pyengine.kernels.sampling.inputs import SamplingInputs
@@ -62,6 +71,22 @@ def layers() -> Iterator[tuple[str, Work]]:
             gains, normed = of(dtype, dim), of(dtype, ROWS, (heads + 2 * kv_heads) * dim)
             work = partial(head_norm.head_rms_norm, normed, gains, gains, heads, 1e-6)
             yield f"{dtype} {dim}", work
+
+
+def quantized() -> Iterator[tuple[str, Work]]:
+    """Products with quantized weights, of few rows, some, and many."""
+    for dtype in (BF16, FP16):
+        for rows in (8, 64, TOKENS):
+            x, out = of(dtype, rows, HIDDEN), of(dtype, rows, INTERMEDIATE)
+            small, scales = of(FP8, rows, HIDDEN), of(FP32, HIDDEN // 128, rows)
+            kind = f"{dtype} {rows}"
+            yield kind, partial(quantize.quantize_groups, x, small, scales, 128)
+            weight, of_outputs = (
+                of(FP8, INTERMEDIATE, HIDDEN),
+                of(FP32, HIDDEN // 128, INTERMEDIATE),
+            )
+            given = small, scales, weight, of_outputs, None, 128, out
+            yield kind, partial(block_product.block_product, *given)
 
 
 def experts() -> Iterator[tuple[str, Work]]:
@@ -150,6 +175,7 @@ def attend() -> Iterator[tuple[str, Work]]:
 
 PARTS: dict[str, Callable[[], Iterator[tuple[str, Work]]]] = {
     "layers": layers,
+    "quantized": quantized,
     "experts": experts,
     "sampler": sampler,
     "attention": attend,

@@ -22,12 +22,16 @@ from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
 from pyengine.kernels.sampling import reference as sampling_reference
 from pyengine.kernels.sampling import sample as sampling
 from pyengine.model.torch.attention.triton import TritonAttention
+from pyengine.model.torch.layers import parts
+from pyengine.model.torch.layers.block_linear import step_of
 from pyengine.model.torch.ops import KERNELS
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start_cpu import start_on_cpu
 from pyengine.model.torch.warm_up import compute, rehearse, warm_up
 from pyengine.settings.config import EngineConfig
 from tests.kernels.machine_code import TARGET
+from tests.model import packing
+from tests.model.quantized import Pack, make_twins
 from tests.models import random_llama
 from tests.torch_devices import OverlappingQueue
 
@@ -36,10 +40,14 @@ SHAPE: dict[str, Any] = {
     "hidden_size": 64, "head_dim": 16, "intermediate_size": 64, "num_attention_heads": 32,
     "num_key_value_heads": 8, "num_hidden_layers": 1, "max_position_embeddings": 2048,
 }  # fmt: skip
-# Models whose layers ask for other kernels.
-MODELS: dict[str, dict[str, Any]] = {
-    "plain": {},
-    "windows": {"architectures": ["MistralForCausalLM"], "sliding_window": 64},
+# Models whose layers ask for other kernels: what their config.json has besides, and their weights.
+MODELS: dict[str, tuple[dict[str, Any], Pack | None]] = {
+    "plain": ({}, None),
+    "windows": ({"architectures": ["MistralForCausalLM"], "sliding_window": 64}, None),
+    "float8 in blocks": (
+        {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}},
+        partial(packing.block_fp8, side=128),
+    ),
 }  # fmt: skip
 
 
@@ -72,8 +80,14 @@ def like_a_gpu() -> list[Any]:
     ]  # fmt: skip
     sample = partial(sampling.sample, scratch=scratch)
     kernels.append(patch.object(sampling_reference, "sample", sample))
-    kernels.append(patch("pyengine.model.torch.layers.parts.torch_ops", lambda _device: KERNELS))
-    return kernels
+    return kernels + [
+        patch.object(parts, name, as_there)
+        for name, as_there in (
+            ("torch_ops", lambda _device: KERNELS),
+            ("is_packed", lambda *_: False),
+            ("is_blocks", lambda weight, *_: step_of(weight) > 0),
+        )
+    ]
 
 
 def start(folder: Path) -> TorchRunner:
@@ -107,17 +121,21 @@ def serve(runner: TorchRunner) -> None:
 
 
 def main() -> None:
-    for name, more in MODELS.items():
+    for name, (more, pack) in MODELS.items():
         started: set[str] = set()
         served: set[str] = set()
-        with tempfile.TemporaryDirectory() as folder:
-            random_llama(Path(folder), **SHAPE)
-            config = Path(folder) / "config.json"
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "model"
+            folder.mkdir()
+            random_llama(folder, **SHAPE)
+            if pack is not None:
+                folder = make_twins(folder, more["quantization_config"], pack)[0]
+            config = folder / "config.json"
             config.write_text(json.dumps(json.loads(config.read_text()) | more))
             patches = like_a_gpu()
             for each in patches:
                 each.start()
-            runner = start(Path(folder))
+            runner = start(folder)
             with noted(started):
                 warm_up(runner, LONGEST)
             with noted(served):

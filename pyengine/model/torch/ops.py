@@ -5,7 +5,16 @@ from dataclasses import dataclass
 
 import torch
 
-from pyengine.kernels.layers import activation, grouped, head_norm, norm, quantize, rope, router
+from pyengine.kernels.layers import (
+    activation,
+    block_product,
+    grouped,
+    head_norm,
+    norm,
+    quantize,
+    rope,
+    router,
+)
 
 
 @dataclass(frozen=True)
@@ -21,6 +30,9 @@ class TorchOps:
             :mod:`pyengine.kernels.layers.rope`.
         gated: (gate_up, out, activation, limit), see :mod:`pyengine.kernels.layers.activation`.
         quantize_rows: (x, out, scales), see :mod:`pyengine.kernels.layers.quantize`.
+        quantize_groups: (x, out, scales, group), see there.
+        block_product: (x, x_scales, weight, scales, bias or None, step, out), see
+            :mod:`pyengine.kernels.layers.block_product`.
         route: (logits, experts, weights, routed, live, ...), see
             :mod:`pyengine.kernels.layers.router`.
         grouped: (x, weight, bias or None, ends, out), see :mod:`pyengine.kernels.layers.grouped`.
@@ -44,6 +56,19 @@ class TorchOps:
     ]
     gated: Callable[[torch.Tensor, torch.Tensor, str, float | None], None]
     quantize_rows: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
+    quantize_groups: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], None]
+    block_product: Callable[
+        [
+            torch.Tensor,
+            torch.Tensor,
+            torch.Tensor,
+            torch.Tensor,
+            torch.Tensor | None,
+            int,
+            torch.Tensor,
+        ],
+        None,
+    ]
     route: Callable[..., None]
     grouped: Callable[
         [torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor], None
@@ -56,6 +81,8 @@ KERNELS = TorchOps(
     rope_append=rope.rope_append,
     gated=activation.gated,
     quantize_rows=quantize.quantize_rows,
+    quantize_groups=quantize.quantize_groups,
+    block_product=block_product.block_product,
     route=router.route,
     grouped=grouped.grouped,
 )
@@ -65,6 +92,8 @@ REFERENCES = TorchOps(
     rope_append=rope.rope_append_reference,
     gated=activation.gated_reference,
     quantize_rows=quantize.quantize_rows_reference,
+    quantize_groups=quantize.quantize_groups_reference,
+    block_product=block_product.block_product_reference,
     route=router.route_reference,
     grouped=grouped.grouped_reference,
 )

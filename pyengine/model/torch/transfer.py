@@ -5,8 +5,9 @@ read by the thread that copies them.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -15,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from pyengine.model.dtypes import bits
-from pyengine.model.weights.matrix import Float8, Matrix, Part
+from pyengine.model.weights.matrix import Matrix
 
 READERS = 8
 AHEAD = 2 * READERS
@@ -44,12 +45,22 @@ class Transfer:
         self.nbytes += out.nbytes
         return out
 
-    def matrix(self, weight: Matrix, stored: torch.dtype | None = None) -> torch.Tensor:
-        """The numbers that ``weight`` means, [out, in]; or with ``stored``, those of 8 bits that it
-        has, without their scales.
-        """
-        out = torch.empty(weight.shape, dtype=stored or self._dtype, device=self._device)
+    def matrix(self, weight: Matrix) -> torch.Tensor:
+        """The numbers that ``weight`` means, [out, in]."""
+        out = torch.empty(weight.shape, dtype=self._dtype, device=self._device)
         self._fill(out, weight)
+        return out
+
+    def stored(self, arrays: Sequence[NDArray[Any]]) -> torch.Tensor:
+        """``arrays`` of one type and width, as they are, one below the other."""
+        shape = sum(map(len, arrays)), *arrays[0].shape[1:]
+        out = torch.empty(shape, dtype=_tensor(arrays[0][:0]).dtype, device=self._device)
+        self.nbytes += out.nbytes
+        if not out.is_meta:
+            start = 0
+            for array in arrays:
+                self._submit(out[start : start + len(array)], partial(np.ascontiguousarray, array))
+                start += len(array)
         return out
 
     def matrices(self, weights: Sequence[Matrix]) -> torch.Tensor:
@@ -67,7 +78,7 @@ class Transfer:
         start = 0
         for part in weight.parts:
             stop = start + part.shape[0]
-            self._submit(out[start:stop], part)
+            self._submit(out[start:stop], part.dequantized)
             start = stop
 
     def wait(self) -> None:
@@ -85,21 +96,16 @@ class Transfer:
             if pool is not None:
                 pool.shutdown(cancel_futures=True)
 
-    def _submit(self, out: torch.Tensor, part: Part) -> None:
+    def _submit(self, out: torch.Tensor, read: Callable[[], NDArray[Any]]) -> None:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(READERS, "pyengine-weights")
         while len(self._under_way) >= AHEAD:
             self._under_way.popleft().result()
-        self._under_way.append(self._pool.submit(self._copy, out, part))
+        self._under_way.append(self._pool.submit(self._copy, out, read))
 
-    def _copy(self, out: torch.Tensor, part: Part) -> None:
+    def _copy(self, out: torch.Tensor, read: Callable[[], NDArray[Any]]) -> None:
         with torch.inference_mode(out.is_inference()):
-            if out.dtype == torch.float8_e4m3fn:
-                assert isinstance(part, Float8)
-                numbers = torch.from_numpy(np.array(part.values).view(np.uint8))
-                numbers = numbers.view(out.dtype)
-            else:
-                numbers = _tensor(part.dequantized())
+            numbers = _tensor(read())
             if self._device.type != "cuda":
                 out.copy_(numbers)
                 return
@@ -110,10 +116,18 @@ class Transfer:
             stream.synchronize()
 
 
+_OTHERS = {
+    np.dtype(ml_dtypes.bfloat16): torch.bfloat16,
+    np.dtype(ml_dtypes.float8_e4m3fn): torch.float8_e4m3fn,
+}
+"""Types that numpy has from elsewhere."""
+
+
 def _tensor(array: NDArray[Any]) -> torch.Tensor:
     """``array`` as torch sees it; shares its memory."""
     if not array.flags.writeable:
         # Zeros that are broadcast: torch warns of what it must not write to.
         array = array.copy()
     tensor = torch.from_numpy(bits(array))
-    return tensor.view(torch.bfloat16) if array.dtype == ml_dtypes.bfloat16 else tensor
+    given = _OTHERS.get(array.dtype)
+    return tensor if given is None else tensor.view(given)

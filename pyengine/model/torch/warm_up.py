@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pyengine.kernels.layers.tiles import BORDERS
 from pyengine.model.batch import StepBuffers
 from pyengine.model.step_fields import sampling_rows
 from pyengine.model.torch.graphs import MAX_TOKENS
@@ -26,8 +27,13 @@ def warm_up(runner: TorchRunner, longest: int) -> None:
     fields = runner.layout.fields()
     most_rows, most_tokens = fields["sample_rows"][2], fields["token_ids"][2]
     most = min(most_tokens, most_rows * longest)
-    lengths = [longest] * (most // longest) + [most % longest] * (most % longest > 0)
-    compute(runner, lengths)
+    # Products with quantized weights are others for few rows.
+    for tokens in (most, *BORDERS):
+        if tokens <= most:
+            compute(
+                runner,
+                [longest] * (tokens // longest) + [tokens % longest] * (tokens % longest > 0),
+            )
     for power in range(min(most_rows, most_tokens).bit_length()):
         compute(runner, [1] * (1 << power))
     for variant, rows, tokens in runner.rehearsals:

@@ -1,8 +1,8 @@
 """Linear layers whose weights are floats of 8 bits with a scale for each output, on a GPU.
 
 Activations become 8 bits too, with a scale for each row (``W8A8``), and torch's library multiplies
-them as they are. Weights with scales for blocks of inputs (DeepSeek's 128 by 128) are not among
-these: they become dense ones.
+them as they are. Weights with scales for blocks of inputs are
+:class:`pyengine.model.torch.layers.block_linear.BlockLinear`'s.
 """
 
 from typing import Any, Protocol
@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 
 from pyengine.distributed.group import Group
-from pyengine.kernels.layers.quantize import FLOAT8
 from pyengine.model.architectures.parts import Buffer
 from pyengine.model.torch.ops import TorchOps
 from pyengine.model.torch.transfer import Transfer
@@ -29,8 +28,8 @@ class Rows(Protocol):
     ops: TorchOps
     transfer: Transfer
 
-    def float8_rows(self, width: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Room for the quantized rows of any layer of so many inputs, and their scales."""
+    def float8_rows(self, width: int, groups: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+        """Room for the quantized rows of any layer of so many inputs, and for their scales."""
 
 
 def is_float8(weight: Matrix, device: torch.device, dtype: torch.dtype) -> bool:
@@ -57,11 +56,12 @@ class Float8Linear:
             reduce: The results of all ranks are summed.
         """
         transfer = parts.transfer
-        self._weight = transfer.matrix(weight, FLOAT8)
+        self._weight = transfer.stored(float8_values(weight))
         self._scales = transfer.vector(_scales(weight), torch.float32)[None]  # [1, out]
         mine = None if reduce and parts.group.rank else bias
         self._bias = None if mine is None else transfer.vector(mine)
-        self._rows, self._row_scales = parts.float8_rows(weight.shape[1])
+        self._rows, scales = parts.float8_rows(weight.shape[1])
+        self._row_scales = scales.view(-1, 1)
         self._parts = parts
         self._reduce = reduce
 
@@ -81,6 +81,11 @@ class Float8Linear:
             result.add_(self._bias)
         if self._reduce:
             self._parts.group.all_reduce(result)
+
+
+def float8_values(weight: Matrix) -> list[NDArray[Any]]:
+    """The values of the parts of a matrix of 8-bit floats, without their scales."""
+    return [part.values for part in weight.parts if isinstance(part, Float8)]
 
 
 def _scales(weight: Matrix) -> NDArray[np.float32]:

@@ -20,11 +20,13 @@ from pyengine.model.architectures.parts import (
     Activation,
     Buffer,
     LayerAttention,
+    Linear,
     check_heads,
 )
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.paged import PagedAttention, PagedCache
+from pyengine.model.torch.layers.block_linear import BlockLinear, is_blocks
 from pyengine.model.torch.layers.experts import TorchExperts
 from pyengine.model.torch.layers.float8_linear import Float8Linear, is_float8
 from pyengine.model.torch.layers.gathered_head import GatheredHead
@@ -100,7 +102,8 @@ class TorchParts:
         self.expert_layers: dict[int, TorchExperts | PackedExperts] = {}
         self.transfer = Transfer(device, dtype)
         self._tables: dict[Matrix, torch.Tensor] = {}
-        self._float8_rows: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._float8_rows: dict[int, torch.Tensor] = {}
+        self._float8_scales: dict[int, torch.Tensor] = {}
 
     def loaded(self) -> None:
         """Wait for the weights.
@@ -123,17 +126,19 @@ class TorchParts:
 
     def linear(
         self, weight: Matrix, bias: NDArray[Any] | None = None, *, reduce: bool = False
-    ) -> "TorchLinear | PackedLinear | Float8Linear":
+    ) -> Linear:
         """By torch's library.
 
-        Quantized weights stay so on a CPU, and on a GPU floats of 8 bits with a scale for each
-        output; others become dense ones of the parts' data type.
+        Quantized weights stay so on a CPU, and on a GPU floats of 8 bits; others become dense ones
+        of the parts' data type.
         """
         reduce = reduce and self.ranks > 1
         if is_packed(weight, self.device, self.dtype):
             return PackedLinear(self.kernels, self.group, weight, bias, self.dtype, reduce=reduce)
         if is_float8(weight, self.device, self.dtype):
             return Float8Linear(self, weight, bias, reduce=reduce)
+        if is_blocks(weight, self.device, self.dtype):
+            return BlockLinear(self, weight, bias, reduce=reduce)
         # A head may have the weights of a table.
         tensor = self._tables.get(weight)
         if tensor is None:
@@ -141,23 +146,23 @@ class TorchParts:
         vector = None if bias is None else self.transfer.vector(bias)
         return TorchLinear(self, tensor, vector, reduce=reduce)
 
-    def float8_rows(self, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def float8_rows(self, width: int, groups: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
         """Room for the quantized rows of any layer of ``width`` inputs: float8_e4m3fn [tokens,
-        width], and float32 [tokens, 1] for their scales.
+        width], and float32 [groups, tokens] for the scales of each row's groups.
         """
+        tokens, device = self.max_tokens, self.device
         if width not in self._float8_rows:
-            rows = torch.zeros(self.max_tokens, width, device=self.device).to(FLOAT8)
-            self._float8_rows[width] = rows, torch.zeros(self.max_tokens, 1, device=self.device)
-        return self._float8_rows[width]
+            self._float8_rows[width] = torch.zeros(tokens, width, device=device).to(FLOAT8)
+        if groups not in self._float8_scales:
+            self._float8_scales[groups] = torch.zeros(groups, tokens, device=device)
+        return self._float8_rows[width], self._float8_scales[groups]
 
     @cached_property
     def kernels(self) -> CpuKernels:
         """The Rust kernels, on as many threads as torch has."""
         return CpuKernels(torch.get_num_threads())
 
-    def head(
-        self, weight: Matrix, info: ModelInfo
-    ) -> "TorchLinear | PackedLinear | Float8Linear | GatheredHead":
+    def head(self, weight: Matrix, info: ModelInfo) -> Linear:
         """Gathers the shares of all ranks."""
         linear = self.linear(weight)
         return linear if self.ranks == 1 else GatheredHead(self, self.group, linear, info)

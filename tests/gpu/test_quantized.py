@@ -1,0 +1,76 @@
+"""Quantized weights on a GPU: products against references, models against their dense twins."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig
+
+from pyengine.kernels.layers.block_product import block_product, block_product_reference
+from pyengine.kernels.layers.quantize import FLOAT8, quantize_groups, quantize_groups_reference
+from pyengine.model.torch.runner import TorchRunner
+from pyengine.model.torch.start_gpu import start_on_gpu
+from pyengine.settings.config import EngineConfig
+from tests.gpu.test_kernels import normal
+from tests.gpu.test_runner import step_logits
+from tests.kernels.pairs import assert_close, both
+from tests.model.llamas import make_model, prompts
+from tests.model.quantized import make_twins
+from tests.model.test_quantized_folders import FORMATS
+
+SHAPES = [(6144, 4096), (4096, 14_336), (576, 7168)]
+ROWS = [1, 16, 17, 64, 65, 2048]
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_of_8_bits_in_blocks(shape: tuple[int, int], rows: int) -> None:
+    if torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("no products of 8-bit floats")
+    outputs, inputs = shape
+    steps = inputs // 128
+    x, small = normal(rows, inputs, dtype=torch.bfloat16), torch.empty(0)
+    made = []
+    for quantize in (quantize_groups, quantize_groups_reference):
+        small = torch.empty_like(x, dtype=FLOAT8)
+        x_scales = torch.zeros(steps, rows, device="cuda")
+        quantize(x, small, x_scales, 128)
+        made.append((small.float(), x_scales))
+    assert torch.equal(made[0][1], made[1][1])
+    assert (made[0][0] != made[1][0]).float().mean() < 0.001
+    weight = normal(outputs, inputs, seed=1).to(FLOAT8)
+    scales = normal(steps, outputs, seed=2).abs() / 64 + 0.01
+    out = torch.zeros(rows, outputs, dtype=torch.bfloat16, device="cuda")
+    given = small, made[1][1], weight, scales, normal(outputs, dtype=out.dtype), 128, out
+    ours, theirs = both(block_product, block_product_reference, *given)
+    # Tensor cores keep 14 bits of a step's sum.
+    assert_close(ours[-1], theirs[-1], 2, 2e-3 * float(theirs[-1].float().std()))
+
+
+# Sizes of which every product is the device's own.
+SIZES: dict[str, Any] = {
+    "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "num_hidden_layers": 2, "head_dim": 64,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"), [("fp8 in blocks", 0.7), ("float-quantized, channels", 0.7)]
+)
+def test_a_model_says_what_its_dense_twin_says(kind: str, most: float, tmp_path: Path) -> None:
+    """``most``: of the bytes of the dense twin's weights, embedding and head, which stay, too."""
+    make_model(tmp_path / "model", LlamaConfig, **SIZES)
+    folders = make_twins(tmp_path / "model", *FORMATS[kind])
+    runners: list[TorchRunner] = [
+        start_on_gpu(EngineConfig(model=str(folder), device="cuda", num_blocks=96))
+        for folder in folders
+    ]
+    for prompt in prompts(3, longest=20):
+        for chunk in (5, 1000):
+            ours, twin = (step_logits(runner, prompt, chunk) for runner in runners)
+            assert torch.cosine_similarity(ours, twin, dim=0) > 0.95
+    packed, dense = (runner._open_model().weight_bytes for runner in runners)  # type: ignore[attr-defined]
+    assert packed < most * dense
+    for runner in runners:
+        runner.close()

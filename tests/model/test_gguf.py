@@ -21,7 +21,7 @@ from pyengine.model.positions import rotary_parameters
 from pyengine.model.spec import describe
 from pyengine.model.weights.folder import model_folder, served_name
 from pyengine.model.weights.gguf.file import GgufFile
-from pyengine.model.weights.gguf.source import stored_name
+from pyengine.model.weights.gguf.tensors import stored
 from pyengine.model.weights.gguf.tokenizer import make_tokenizer
 from pyengine.model.weights.gguf.types import TYPES
 from pyengine.model.weights.loader import open_weights
@@ -82,6 +82,21 @@ def permuted(array: NDArray[Any], heads: int) -> NDArray[Any]:
     return split.swapaxes(1, 2).reshape(array.shape)
 
 
+def add_shape(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
+    """What all architectures say of their shape."""
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_rope_freq_base(rotary_parameters(config)["rope_theta"])
+    if config.get("head_dim"):
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
+
+
 def write(
     folder: Path,
     path: Path,
@@ -93,17 +108,7 @@ def write(
     """A GGUF file of a folder's model, its matrices of these types by name, the others F16."""
     config = json.loads((folder / "config.json").read_text())
     writer = gguf.GGUFWriter(path, architecture, split_max_tensors=tensors_a_file)
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_freq_base(rotary_parameters(config)["rope_theta"])
-    if "head_dim" in config:
-        writer.add_key_length(config["head_dim"])
-        writer.add_value_length(config["head_dim"])
+    add_shape(writer, config)
     tokens = [f"t{index}" for index in range(config["vocab_size"])]
     merges: list[str] = []
     token_types = [1] * len(tokens)
@@ -124,18 +129,18 @@ def write(
     eos = config["eos_token_id"]
     writer.add_eos_token_id(eos[0] if isinstance(eos, list) else eos)
     for name, tensor in load_file(folder / "model.safetensors").items():
-        array, stored = tensor.float().numpy(), stored_name(name)
+        array, ((own_name,), _) = tensor.float().numpy(), stored(name, architecture)
         if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
             array = permuted(
                 array, config[f"num_{'attention' if 'q_' in name else 'key_value'}_heads"]
             )
-        kind = types.get(stored.split(".")[-2], "F16") if array.ndim > 1 else "F32"
+        kind = types.get(own_name.split(".")[-2], "F16") if array.ndim > 1 else "F32"
         number = GGMLQuantizationType[kind]
         try:
             data = quantize(array, number)
         except NotImplementedError:
             data = random_blocks(number, *array.shape).reshape(len(array), -1)
-        writer.add_tensor(stored, data, raw_dtype=number)
+        writer.add_tensor(own_name, data, raw_dtype=number)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -184,13 +189,13 @@ def test_types_may_differ_within_a_file(tmp_path: Path) -> None:
     folder, file = made(tmp_path, "llama", types)
     spec = describe(EngineConfig(model=str(file)))
     source = gguf.GGUFReader(file)
-    stored = {each.name: each for each in source.tensors}
+    entries = {each.name: each for each in source.tensors}
     weights = open_weights(spec)
     for name, tensor in load_file(folder / "model.safetensors").items():
         if tensor.ndim == 1:
             continue
         found = weights.table(name, *tensor.shape).dequantized(np.dtype(np.float32))
-        entry = stored[stored_name(name)]
+        entry = entries[stored(name, "llama").names[0]]
         theirs = dequantize(entry.data, entry.tensor_type).reshape(tensor.shape)
         heads = {"attn_q": 4, "attn_k": 2}.get(entry.name.split(".")[-2])
         assert np.array_equal(permuted(found, heads) if heads else found, theirs)

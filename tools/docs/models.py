@@ -16,6 +16,7 @@ from pyengine.model.architectures.decoder import Family
 from pyengine.model.architectures.parts import SILU
 from pyengine.model.architectures.traits import Traits
 from pyengine.model.weights.gguf.config import ARCHITECTURES as GGUF
+from pyengine.model.weights.gguf.mixtures import MIXTURES
 from pyengine.model.windows import layer_windows
 from tests.model.families import FAMILIES
 from tests.model.llamas import SMALL
@@ -93,6 +94,7 @@ def compared() -> dict[str, list[str]]:
 def served() -> str:
     """What there is: families and chat formats."""
     tested, gguf = compared(), {name: theirs for theirs, name in GGUF.items()}
+    gguf |= {family.architecture: theirs for theirs, family in MIXTURES.items()}
     made = [
         "## Served\n",
         "| `architectures` | models | what is on | chat format | GGUF | compared |\n"

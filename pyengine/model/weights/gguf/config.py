@@ -4,6 +4,7 @@ from typing import Any
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.weights.gguf.file import GgufFile
+from pyengine.model.weights.gguf.mixtures import COUNT, MIXTURES, REFUSED, GgufFamily
 
 ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
@@ -12,13 +13,14 @@ ARCHITECTURES = {
     "qwen3": "Qwen3ForCausalLM",
 }
 
+KEY_LENGTH = "attention.key_length"
 FIELDS = {
     "hidden_size": "embedding_length",
     "intermediate_size": "feed_forward_length",
     "num_hidden_layers": "block_count",
     "num_attention_heads": "attention.head_count",
     "num_key_value_heads": "attention.head_count_kv",
-    "head_dim": "attention.key_length",
+    "head_dim": KEY_LENGTH,
     "max_position_embeddings": "context_length",
     "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     "rope_theta": "rope.freq_base",
@@ -37,23 +39,15 @@ def model_config(file: GgufFile) -> dict[str, Any]:
         ModelLoadError: Its architecture, or something about it, is not supported.
     """
     metadata, tensors = file.metadata, file.tensors
-    name = metadata.get("general.architecture")
-    if name not in ARCHITECTURES:
-        known = ", ".join(ARCHITECTURES)
-        raise ModelLoadError(
-            f"architecture {name!r} of {file.path} is not supported; there are: {known}",
-            param="model",
-        )
-    found = {ours: metadata.get(f"{name}.{theirs}") for ours, theirs in FIELDS.items()}
-    for key in ("expert_count", "attention.value_length"):
-        value = metadata.get(f"{name}.{key}")
-        if value and value != found["head_dim"]:
-            raise ModelLoadError(f"{key!r} of {value} in {file.path} is not supported")
+    name = str(metadata.get("general.architecture"))
+    family = _family(file, name)
+    fields = {**FIELDS, **family.fields}
+    found = {ours: metadata.get(f"{name}.{theirs}") for ours, theirs in fields.items()}
     if "token_embd.weight" not in tensors:
         raise ModelLoadError(f"{file.path} has no 'token_embd.weight'", param="model")
     ends = [metadata.get(f"tokenizer.ggml.{end}_token_id") for end in ENDS]
     return {
-        "architectures": [ARCHITECTURES[name]],
+        "architectures": [family.architecture],
         **{key: value for key, value in found.items() if value},
         "vocab_size": tensors["token_embd.weight"].shape[0],
         "attention_bias": name == "llama" and "blk.0.attn_q.bias" in tensors,
@@ -62,8 +56,37 @@ def model_config(file: GgufFile) -> dict[str, Any]:
         "eos_token_id": [token for token in ends if token is not None],
         "rope_scaling": _scaling(file, name),
         **_partial(file, name, found),
+        **family.known,
         "quantization_config": {"quant_method": "gguf", "file": str(file.path)},
     }
+
+
+def _family(file: GgufFile, name: str) -> GgufFamily:
+    """What is known of the architecture called ``name``, with experts if the file has some.
+
+    Raises:
+        ModelLoadError: It, or something that its metadata asks for, is not supported.
+    """
+    metadata = file.metadata
+    lengths = (None, 0, metadata.get(f"{name}.{KEY_LENGTH}"))
+    allowed: dict[str, tuple[Any, ...]] = {"attention.value_length": lengths}
+    family = GgufFamily(ARCHITECTURES[name]) if name in ARCHITECTURES else None
+    if name in MIXTURES and metadata.get(f"{name}.{COUNT}"):
+        family = MIXTURES[name]
+        allowed |= REFUSED
+    else:
+        allowed[COUNT] = (None, 0)
+    if family is None:
+        known = ", ".join(sorted(ARCHITECTURES | MIXTURES))
+        raise ModelLoadError(
+            f"architecture {name!r} of {file.path} is not supported; there are: {known}",
+            param="model",
+        )
+    for key, values in allowed.items():
+        value = metadata.get(f"{name}.{key}")
+        if value not in values:
+            raise ModelLoadError(f"{key!r} of {value} in {file.path} is not supported")
+    return family
 
 
 def _partial(file: GgufFile, name: str, found: dict[str, Any]) -> dict[str, float]:
@@ -92,4 +115,6 @@ def _scaling(file: GgufFile, name: str) -> dict[str, Any] | None:
         )
     }
     given = {key: value for key, value in values.items() if value}
+    if name == "gpt-oss":
+        given["truncate"] = False
     return given if given.get("rope_type", "none") != "none" else None

@@ -10,11 +10,16 @@ if TYPE_CHECKING:
 
 # How text is divided before byte pairs are merged: names of 'tokenizer.ggml.pre'.
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+_LOWER, _UPPER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+_ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 PATTERNS = {
     "llama-bpe": _CONTRACTIONS + r"\p{N}{1,3}" + _REST,
     "llama3": _CONTRACTIONS + r"\p{N}{1,3}" + _REST,
     "qwen2": _CONTRACTIONS + r"\p{N}" + _REST,
+    "gpt-4o": rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDING}"
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDING}"
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
     "gpt-2": "",
     "default": "",
     "smollm": "",

@@ -128,6 +128,33 @@ def test_rows_are_cut_where_rust_cuts_them(
     assert (ours & (weight >= 2.0**-126)).tolist() == kept.tolist()
 
 
+@pytest.mark.skipif(DEVICE != "cpu", reason="counts what the interpreter does")
+@pytest.mark.parametrize("rules", [{"top_k": 40}, {"top_p": 0.95}], ids=str)
+def test_a_program_adds_to_a_bin_once(
+    rules: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once a token, but for those few whose probability is far above the least of a bin."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    added = 0
+    theirs = InterpreterBuilder.create_atomic_rmw
+
+    def count(self: Any, operation: Any, where: Any, what: Any, mask: Any, *more: Any) -> Any:
+        nonlocal added
+        added += int(np.sum(mask.data))
+        return theirs(self, operation, where, what, mask, *more)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_atomic_rmw", count)
+    monkeypatch.setattr(cut, "BINS", 256)
+    logits = np.random.default_rng(1).normal(0.0, 2.5, (1, 3000)).astype(np.float32)
+    logits[0, 7] = 17.0
+    assert (np.exp(logits - 17.0) > 2.0**-30).sum() > 2800
+    step = Step(1, **rules)
+    tokens, _ = backend(reference=False)(step, logits)
+    assert tokens.tolist() == on_cpu(step, logits)[0].tolist()
+    assert 0 < added < 400
+
+
 def test_how_many_programs_share_a_row() -> None:
     parts = {rows: sampling.parts_of(rows, 128_256) for rows in (1, 8, 64, 263, 264, 1000)}
     assert parts == {1: 64, 8: 64, 64: 8, 263: 2, 264: 1, 1000: 1}

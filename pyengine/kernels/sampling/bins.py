@@ -44,6 +44,31 @@ def bin_of(value, best, temperature, BINS: tl.constexpr):
 
 
 @triton.jit
+def least_mass(place, best, temperature, BINS: tl.constexpr):
+    """About the least mass of a token in a bin, int32; none of the last bin's.
+
+    Nothing depends on its being the least, but on its being the same wherever it is computed.
+    """
+    warm = tl.minimum(tl.maximum(temperature, 1.0), 1e30)
+    edge = best - (place + 1).to(tl.float32) * tl.div_rn(warm, BINS / _NATS)
+    return tl.where(place == BINS - 1, 0, mass(edge, best, temperature).to(tl.int32))
+
+
+@triton.jit
+def weighted_histogram(place, amounts, BINS: tl.constexpr):
+    """The sums of ``amounts`` (int32, none negative) by bin, int32 [BINS], in shared memory."""
+    sums = tl.zeros([BINS], tl.int32)
+    left = tl.max(amounts, axis=0)
+    bit = tl.full([], 0, tl.int32)
+    while left > 0:
+        is_set = ((amounts >> bit) & 1) != 0
+        sums += tl.histogram(place, BINS, mask=is_set) << bit
+        left = left >> 1
+        bit += 1
+    return sums
+
+
+@triton.jit
 def share_of(top_p, total):
     """The probability that is to be reached, of all that there is."""
     wanted = tl.ceil(top_p.to(tl.float64) * total.to(tl.float64)).to(tl.int64)

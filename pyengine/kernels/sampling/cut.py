@@ -35,7 +35,14 @@ import torch
 
 from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
-from pyengine.kernels.sampling.bins import bin_of, bins_of_cut, cuts_of, last_kept
+from pyengine.kernels.sampling.bins import (
+    bin_of,
+    bins_of_cut,
+    cuts_of,
+    last_kept,
+    least_mass,
+    weighted_histogram,
+)
 from pyengine.kernels.sampling.candidates import (
     NO_TOKEN,
     NOTHING,
@@ -58,6 +65,13 @@ BINS = 2048
 
 ROOM = 2048
 """Tokens of a row that are gathered at most; a power of two."""
+
+BITS = 10
+"""Of what a token's mass is above the least of its bin, where that is added up in shared memory.
+The sums are int32: of up to 2^20 tokens of a part."""
+
+MOST_WIDE = 4096
+"""Tokens that a program adds up at a time at most; a power of two."""
 
 WAYS = 8
 """Thresholds that are tried at a time where there are more."""
@@ -103,10 +117,17 @@ def spread_kernel(
     logits_ptr, logits_stride, vocabulary, first_row,
     sampling_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
     best_ptr, floor_ptr, temperature_ptr, counts_ptr, masses_ptr,
-    PARTS: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
+    PARTS: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr, BITS: tl.constexpr,
     CHAINED: tl.constexpr = False,
 ):  # fmt: skip
-    """A grid of logits rows and parts: adds the tokens of a part up by bin."""
+    """A grid of logits rows and parts: adds the tokens of a part up by bin.
+
+    Each program does so in shared memory, and gives each bin to the row's at once: the programs of
+    all rows would otherwise add single tokens to the same few thousand addresses of the device.
+    Shared memory counts; a sum of masses is as many times the least of its bin as there are tokens,
+    and what each is above that, which is little but for the first bins, bit by bit. Where it is
+    more than ``BITS`` bits, it is added to the row's bin by itself.
+    """
     wait_for_inputs(CHAINED)
     program = tl.program_id(0)
     logits_row = first_row + program
@@ -121,7 +142,9 @@ def spread_kernel(
         best = best_logit(best_ptr, PARTS, PARTS)
         counts_ptr += program.to(tl.int64) * BINS
         masses_ptr += program.to(tl.int64) * BINS
-        # Most tokens are in the last bin, where all would wait for each other.
+        counts = tl.zeros([BINS], tl.int32)
+        above = tl.zeros([BINS], tl.int32)
+        # Most tokens are in the last bin, and its mass is none, or no more than that above none.
         in_last = tl.zeros([BLOCK], tl.int32)
         for start in range(begin, end, BLOCK):
             offsets = start + tl.arange(0, BLOCK)
@@ -130,15 +153,21 @@ def spread_kernel(
             place = bin_of(value, best, temperature, BINS)
             is_last = place == BINS - 1
             in_last += (possible & is_last).to(tl.int32)
-            if top_k > 0:
-                one = tl.full([BLOCK], 1, tl.int32)
-                tl.atomic_add(counts_ptr + place, one, mask=possible & ~is_last, sem="relaxed")
+            counts += tl.histogram(place, BINS, mask=possible & ~is_last)
             if top_p < 1.0:
-                # Those of the last bin have none.
-                each = mass(value, best, temperature)
-                tl.atomic_add(masses_ptr + place, each, mask=possible & (each > 0), sem="relaxed")
+                each = mass(value, best, temperature).to(tl.int32)
+                more = tl.where(possible, each - least_mass(place, best, temperature, BINS), 0)
+                is_far = (more < 0) | ((more >> BITS) != 0)
+                tl.atomic_add(masses_ptr + place, more.to(tl.int64), mask=is_far, sem="relaxed")
+                above += weighted_histogram(place, tl.where(is_far, 0, more), BINS)
+        bins = tl.arange(0, BINS)
         if top_k > 0:
+            tl.atomic_add(counts_ptr + bins, counts, mask=counts > 0, sem="relaxed")
             tl.atomic_add(counts_ptr + BINS - 1, tl.sum(in_last, axis=0), sem="relaxed")
+        if top_p < 1.0:
+            least = least_mass(bins, best, temperature, BINS).to(tl.int64)
+            masses = counts.to(tl.int64) * least + above.to(tl.int64)
+            tl.atomic_add(masses_ptr + bins, masses, mask=masses > 0, sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["first_row", "mask_words"])
@@ -269,7 +298,12 @@ def find(
     bins = (scratch.counts, scratch.masses)
     gathered = (*bins, scratch.gathered, scratch.packed)
     sizes = {"BLOCK": block, "BINS": BINS, "enable_fp_fusion": False, **chained(logits.device)}
-    spread_kernel[grid](*row, *bins, PARTS=parts, **sizes, num_warps=4)
+    # The more tokens at a time, the less often its bins are cleared and read.
+    wide = min(MOST_WIDE, max(block, triton.next_power_of_2(triton.cdiv(vocabulary, parts))))
+    spread_kernel[grid](
+        *row, *bins, PARTS=parts, BITS=BITS, **{**sizes, "BLOCK": wide},
+        num_warps=min(max(wide // 128, 4), 16),
+    )  # fmt: skip
     gather_kernel[grid](*row, *gathered, PARTS=parts, ROOM=ROOM, **sizes, num_warps=4)
     cut_kernel[(rows,)](
         *row, *gathered, scratch.level, scratch.last, parts,

@@ -123,6 +123,7 @@ def test_the_settings_are_those_of_the_configuration() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\S*) ?\| `(\S+)` \| \S", README, re.MULTILINE)
     flags = {name: f"`{spelled(name)}`" for name in ENGINE_OPTIONS}
     flags |= {"model": "MODEL", "prefix_cache": "`--no-prefix-cache`"}
+    flags |= {"symmetric_memory": "`--no-symmetric-memory`"}
     assert rows == [
         (field.name, flags.get(field.name, ""), str(field.default))
         for field in fields(EngineConfig)

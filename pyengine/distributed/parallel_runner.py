@@ -97,7 +97,7 @@ class ParallelRunner:
         self.device = f"{ranks.size} x {mine.device}"
         self.overlap = mine.overlap
         self.num_blocks = mine.num_blocks
-        self.notes: Mapping[str, str] = dict(mine.notes) | {"ranks": _words(ranks)}
+        self.notes: Mapping[str, str] = dict(mine.notes) | {"ranks": _words(ranks, group)}
         self.layout: StepLayout = mine.layout
         self.ranks = ranks
         self._mine = mine
@@ -124,7 +124,13 @@ class ParallelRunner:
             store = host_store()
             ranks.meet(store.port)
             try:
-                group = TorchGroup(store, 0, config.tensor_parallel, device)
+                group = TorchGroup(
+                    store,
+                    0,
+                    config.tensor_parallel,
+                    device,
+                    symmetric=config.symmetric_memory,
+                )
                 ranks.on_failure = group.abort
                 ranks.check()
                 of_all = ranks.progress(progress) if progress else None
@@ -197,5 +203,6 @@ class ParallelRunner:
         self._mine.close()
 
 
-def _words(ranks: Ranks) -> str:
-    return f"{ranks.size}, processes {', '.join(map(str, [os.getpid(), *ranks.pids]))}"
+def _words(ranks: Ranks, group: TorchGroup) -> str:
+    processes = ", ".join(map(str, [os.getpid(), *ranks.pids]))
+    return f"{ranks.size}, processes {processes}, joined by {group.exchanges}"

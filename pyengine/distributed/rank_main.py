@@ -103,7 +103,13 @@ def main(descriptor: int) -> int:
         threading.Thread(
             target=end_with, args=(line,), name="pyengine-control", daemon=True
         ).start()
-        group = TorchGroup(host_store(meet.port), begin.rank, config.tensor_parallel, device)
+        group = TorchGroup(
+            host_store(meet.port),
+            begin.rank,
+            config.tensor_parallel,
+            device,
+            symmetric=config.symmetric_memory,
+        )
         runner = start_rank(
             device, config, group, lambda done, total: line.send(Loading(done, total))
         )

@@ -23,7 +23,9 @@ CPU = torch.device("cpu")
 Result = TypeVar("Result")
 
 
-def together(size: int, work: Callable[[TorchGroup], Result]) -> list[Result]:
+def together(
+    size: int, work: Callable[[TorchGroup], Result], device: torch.device = CPU
+) -> list[Result]:
     """What ``work`` returns on each of ``size`` ranks; raises what one of them does."""
     store = HashStore()
     results: dict[int, Result] = {}
@@ -31,7 +33,7 @@ def together(size: int, work: Callable[[TorchGroup], Result]) -> list[Result]:
 
     def run(rank: int) -> None:
         try:
-            results[rank] = work(TorchGroup(store, rank, size, CPU))
+            results[rank] = work(TorchGroup(store, rank, size, device))
         except BaseException as error:  # noqa: BLE001 - raised below
             errors.append(error)
 

@@ -139,6 +139,7 @@ def attend() -> Iterator[tuple[str, Work]]:
     pages = attention.Pages(ints(ROWS + 1), ints(ROWS), ints(ROWS + 1), ints(NUM_BLOCKS))
     room = 2 * parts_size(PROCESSORS)
     llama, narrow = (Heads(32, 8, dim, BF16, BF16) for dim in (128, 64))
+    gemma = Heads(16, 2, 512, BF16, BF16)
     decode, drafts, prompt = (64, 64, True), (8, 40, False), (4, 2048, False)
     launched = [
         *[(llama, *step, False) for step in (decode, drafts, prompt, (1, 1, True))],
@@ -148,8 +149,11 @@ def attend() -> Iterator[tuple[str, Work]]:
         *[(narrow, *step, False) for step in (decode, prompt)],
         (replace(narrow, kv_dtype=FP8), *decode, False),
         (Heads(6, 2, 32, BF16, BF16), *prompt, False),
+        *[(gemma, *step, False) for step in (decode, drafts, prompt)],
+        *[(replace(gemma, kv_dtype=FP8), *step, False) for step in (decode, drafts, prompt)],
     ]
-    for heads, rows, tokens, one_query, shares in launched:
+    chunked = [(llama, *step, False) for step in (decode, drafts, prompt)]  # Llama 4
+    for at, (heads, rows, tokens, one_query, shares) in enumerate([*launched, *chunked]):
         given: dict[str, int] = {"context": CONTEXT, "processors": PROCESSORS}
         tiling = tiling_for(heads, rows, tokens, one_query=one_query, **given)
         most = room // (tokens * heads.query) - tiling.splits
@@ -168,6 +172,8 @@ def attend() -> Iterator[tuple[str, Work]]:
             "shared": ints(1) if shares else None,
             "prefix": prefix,
         }
+        if at >= len(launched):
+            call |= {"chunk": CONTEXT, "positions": ints(tokens)}
         args = (queries, cache, cache, pages, out)
         kind = f"{heads.dtype} {heads.kv_dtype} {heads.dim}"
         yield kind, partial(attention.attention, *args, **call)

@@ -37,6 +37,12 @@ class PagedCase:
         return float(self.heads.dim**-0.5)
 
     @property
+    def positions(self) -> torch.Tensor:
+        """Of the queries, int32 [tokens], where pages begin with a sequence's first token."""
+        rows = zip(self.lengths, self.counts, strict=True)
+        return int32([at for length, count in rows for at in range(length - count, length)])
+
+    @property
     def one_query(self) -> bool:
         return all(count == 1 for count in self.counts)
 

@@ -94,8 +94,10 @@ def test_triton_is_the_reference(data: st.DataObject) -> None:
         block_size=data.draw(st.sampled_from([1, 5, 16, 32])), seed=rows,
     )  # fmt: skip
     tiling = Tiling(16, 16, data.draw(st.sampled_from([1, 3])), 4, 2)
+    reach = data.draw(st.sampled_from([None, "window", "chunk"]))
     mask = {
-        "window": data.draw(st.none() | st.integers(1, 60)),
+        **({} if reach is None else {reach: data.draw(st.integers(1, 60))}),
+        "positions": case.positions if reach == "chunk" else None,
         "soft_cap": data.draw(st.sampled_from([None, 2.0])),
         "sinks": torch.linspace(-1, 2, heads.query, device=DEVICE)
         if data.draw(st.booleans())
@@ -106,13 +108,15 @@ def test_triton_is_the_reference(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("counts", [[1, 1], [3, 5]], ids=["decode", "ragged"])
 @pytest.mark.parametrize("splits", [1, 2])
-def test_windows_soft_caps_and_sinks(counts: list[int], splits: int) -> None:
+def test_windows_chunks_soft_caps_and_sinks(counts: list[int], splits: int) -> None:
     heads = Heads(4, 2, 16, torch.float32, torch.float32)
     case = paged_case(heads, [50, 9], counts, block_size=8)
     sinks = torch.tensor([0.5, -1.0, 3.0, 0.0], device=DEVICE)
     tiling = Tiling(16, 16, splits, 4, 2)
     plain = run(case, tiling)
-    for mask in ({"window": 20}, {"soft_cap": 1.0}, {"sinks": sinks}):
+    chunk = {"chunk": 48, "positions": case.positions}
+    masks: list[dict[str, Any]] = [{"window": 20}, chunk, {"soft_cap": 1.0}, {"sinks": sinks}]
+    for mask in masks:
         got = run(case, tiling, **mask)
         assert_same(got, case.reference(**mask))
         assert not torch.allclose(got, plain)
@@ -134,7 +138,26 @@ def test_pages_behind_a_window_may_be_left_out() -> None:
     assert_same(case.reference(window=10), expected)
 
 
-@pytest.mark.parametrize("dim", [64, 128])
+def test_pages_behind_a_chunk_may_be_left_out() -> None:
+    heads = Heads(4, 2, 16, torch.float32, torch.float32)
+    case = paged_case(heads, [50, 33], [4, 1], block_size=8)
+    mask = {"chunk": 24, "positions": case.positions}
+    expected = case.reference(**mask)
+    assert case.positions.tolist() == [46, 47, 48, 49, 32]
+    # The first row's queries are of two chunks, the first of which begins at 24.
+    pages = case.pages.page_indices
+    case.pages = Pages(
+        query_start=case.pages.query_start,
+        kv_length=int32([50 - 24, 33 - 16]),
+        page_indptr=int32([0, 4, 7]),
+        page_indices=torch.cat([pages[3:7], pages[9:12]]),
+    )
+    for splits in (1, 2):
+        assert_same(run(case, Tiling(16, 16, splits, 4, 2), **mask), expected)
+    assert_same(case.reference(**mask), expected)
+
+
+@pytest.mark.parametrize("dim", [64, 128, 512])
 @pytest.mark.parametrize("kv_dtype", [torch.bfloat16, FLOAT8], ids=str)
 def test_tilings_of_real_heads(dim: int, kv_dtype: torch.dtype) -> None:
     heads = Heads(8, 2, dim, torch.bfloat16, kv_dtype)

@@ -21,13 +21,16 @@ from pyengine.kernels.sampling import greedy as greedy_kernels
 from pyengine.kernels.sampling import penalties, top_logprobs, verify
 from pyengine.kernels.sampling import reference as sampling_reference
 from pyengine.kernels.sampling import sample as sampling
+from pyengine.model.torch.attention.by_kind import AttentionByKind
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
+from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.torch.ops import KERNELS
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start_cpu import start_on_cpu
 from pyengine.settings.config import EngineConfig
-from tests.models import greedy, mixed_prompts, random_llama
+from tests.model.families import FAMILIES
+from tests.models import greedy, mixed_prompts, random_llama, random_model
 from tests.test_logprobs import assert_those_of
 from tests.torch_devices import OverlappingQueue, RecordingCapturer
 
@@ -117,6 +120,27 @@ async def test_tokens_are_those_of_transformers(
     assert graphs.captures > 1
     assert {"feed", "verify", "greedy"} <= calls.keys()
     assert "sample" not in calls
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FAMILIES)
+async def test_every_family_says_what_transformers_says(
+    name: str, runners: list[TorchRunner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its layers' kernels too, those of experts counted in; beyond windows and chunks."""
+    parts = partial(TorchParts, cpu_kernels=False)
+    monkeypatch.setattr("pyengine.model.torch.loading.TorchParts", parts)
+    kind, own = FAMILIES[name]
+    model = random_model(tmp_path, kind, **own)
+    prompt = mixed_prompts()[5][:29]
+    params = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True)
+    async with AsyncEngine(
+        tmp_path, max_sequences=2, kv_cache_mib=1, prefill_chunk=24, speculation=(),
+    ) as engine:  # fmt: skip
+        answer = await engine.generate(prompt, params)
+        backend = runners[0]._open_model().backend
+    assert [answer.token_ids] == greedy(model, [prompt], 2)
+    assert isinstance(backend, AttentionByKind) == name.startswith(("gemma 4", "llama 4"))
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyengine.errors import ConfigError
 from pyengine.model.spec import describe, make_layout
 from pyengine.model.torch.attention.selection import Capabilities, select
-from pyengine.model.torch.loading import attention_spec
+from pyengine.model.torch.loading import attention_specs
 from pyengine.model.torch.memory import MOST_BLOCKS, Measured, divide, gibibytes, stage
 from pyengine.model.torch.start_gpu import measured
 from pyengine.settings.config import EngineConfig
@@ -120,7 +120,7 @@ def test_what_is_taken_beside_weights_and_cache_is_workspace() -> None:
 def test_attention_is_asked_for_what_a_rank_has() -> None:
     config = EngineConfig(device="cuda", kv_cache_dtype="float8_e4m3", max_sequences=4)
     spec = describe(config)
-    asked = attention_spec(spec.info, make_layout(config, spec.info), 2)
+    (asked,) = attention_specs(spec.info, make_layout(config, spec.info), 2)
     assert asked.num_heads * 2 == spec.info.num_heads
     assert asked.num_kv_heads * 2 == spec.info.num_kv_heads
     assert (asked.dtype, asked.kv_dtype) == ("bfloat16", "float8_e4m3fn")

@@ -62,15 +62,16 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     queue_kernels(monkeypatch)
     found = Gpu()
 
-    def ready(
-        spec: AttentionSpec, device: torch.device, machine: Capabilities, asked: str
+    def ready_by_kind(
+        specs: tuple[AttentionSpec, ...], device: torch.device, machine: Capabilities, asked: str
     ) -> Ready:
+        (spec,) = specs
         backend = TritonAttention(spec, device, processors=8)
         warm_up(backend, spec, device)
         return Ready(backend, "triton of the CPU", machine)
 
     monkeypatch.setattr(start_gpu, "torch", found)
-    monkeypatch.setattr(start_gpu, "ready", ready)
+    monkeypatch.setattr(start_gpu, "ready_by_kind", ready_by_kind)
     monkeypatch.setattr(start_gpu, "load_model", found.load)
     monkeypatch.setattr(start_gpu, "CudaQueue", found.queue)
     monkeypatch.setattr(start_gpu, "CudaCapturer", lambda: found.queues[-1])

@@ -8,8 +8,9 @@ logarithms of their sums (Flash-Decoding: T. Dao, D. Haziza, F. Massa, G. Sizov,
 all rows share may be attended once, by the queries of all rows together, as one more part
 (Hydragen: J. Juravsky et al., 2024).
 
-A window cuts the keys of a tile to those that its first query sees and later ones; a sink is a
-score without a value with which the first part of the keys begins.
+A window cuts the keys of a tile to those that its first query sees and later ones, and so does a
+chunk, beyond whose first position its queries do not see; a sink is a score without a value with
+which the first part of the keys begins.
 
 Scores and sums are float32. What varies from step to step is read from arrays on the device, and
 the grid depends on the shape of the launch alone, so that a launch can be captured in a graph.
@@ -103,14 +104,14 @@ def load_tile(
 
 @triton.jit
 def attend_keys(
-    queries, best, total, sum_values, keys_ptr, values_ptr, pages_ptr, first, last, limits, scale,
-    window, soft_cap, key_block, key_slot, value_block, value_slot,
+    queries, best, total, sum_values, keys_ptr, values_ptr, pages_ptr, first, last, floors, limits,
+    scale, soft_cap, key_block, key_slot, value_block, value_slot,
     HEAD_DIM: tl.constexpr, DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr, KEYS: tl.constexpr,
-    MASKED: tl.constexpr, WINDOWED: tl.constexpr, CAPPED: tl.constexpr,
+    MASKED: tl.constexpr, FLOORED: tl.constexpr, CAPPED: tl.constexpr,
 ):  # fmt: skip
     """The running softmax over keys ``first`` to ``last``, of which a query sees those below its
-    ``limits``, with WINDOWED the last ``window`` of these; without MASKED it sees all, and they are
-    a multiple of KEYS. CAPPED: ``scale`` has the logarithm's base left out.
+    ``limits``, with FLOORED from its ``floors`` on; without MASKED it sees all, and they are a
+    multiple of KEYS. CAPPED: ``scale`` has the logarithm's base left out.
     """
     for start in range(first, last, KEYS):
         keys = start + tl.arange(0, KEYS)
@@ -126,8 +127,8 @@ def attend_keys(
             scores = bent * (soft_cap * 1.4426950408889634)
         if MASKED:
             seen = (keys[None, :] < limits[:, None]) & (keys < last)[None, :]
-            if WINDOWED:
-                seen = seen & (keys[None, :] >= limits[:, None] - window)
+            if FLOORED:
+                seen = seen & (keys[None, :] >= floors[:, None])
             scores = tl.where(seen, scores, float("-inf"))
         peak = tl.maximum(best, tl.max(scores, axis=1))
         # A query that has seen nothing yet: minus infinity less itself would not be a number.
@@ -174,13 +175,15 @@ def queries_of_tile(
 
 @triton.jit
 def keys_of_tile(
-    kv_length_ptr, shared_ptr, row, queries, ahead, query, window,
-    QUERIES: tl.constexpr, SHARES: tl.constexpr, PREFIX: tl.constexpr, WINDOWED: tl.constexpr,
+    kv_length_ptr, positions_ptr, shared_ptr, row, first_query, queries, ahead, query, span,
+    QUERIES: tl.constexpr, SHARES: tl.constexpr, PREFIX: tl.constexpr,
+    WINDOWED: tl.constexpr, CHUNKED: tl.constexpr,
 ):  # fmt: skip
     """The keys that a tile attends to.
 
     Returns the first of them, the end of those that all of its queries see, the end of all, and
-    for each ``query`` the end of those that it sees.
+    for each ``query`` the first of those that it sees, and their end. Keys are counted from the
+    first that a row's pages have, which may lie behind the sequence's first; positions are not.
     """
     begin = row * 0
     if SHARES or PREFIX:
@@ -189,17 +192,26 @@ def keys_of_tile(
         sure = begin
         end = begin
         limits = begin + query * 0
+        floors = query * 0
         begin = row * 0
     else:
         length = tl.load(kv_length_ptr + row)
         limits = length - queries + query + 1
         sure = length - queries + ahead + 1
         end = tl.minimum(length, sure + QUERIES - 1)
+        floors = query * 0
         if WINDOWED:
-            begin = tl.maximum(begin, sure - window)
-            if QUERIES > 1:  # the next query does not see the first of these keys
-                sure = begin
-    return begin, sure, end, limits
+            floors = limits - span
+            begin = tl.maximum(begin, sure - span)
+        if CHUNKED:
+            positions = tl.load(positions_ptr + first_query + query, mask=query < queries, other=0)
+            floors = limits - 1 - positions % span
+            begin = tl.maximum(
+                begin, sure - 1 - tl.load(positions_ptr + first_query + ahead) % span
+            )
+        if (WINDOWED or CHUNKED) and QUERIES > 1:  # a later query may not see the first keys
+            sure = begin
+    return begin, sure, end, floors, limits
 
 
 @triton.jit
@@ -213,18 +225,22 @@ def part_of_keys(begin, sure, end, split, splits, KEYS: tl.constexpr):
     return begin, sure, end
 
 
-@triton.jit(do_not_specialize=["rows", "tokens", "splits", "parts", "first_part", "window"])
+@triton.jit(do_not_specialize=["rows", "tokens", "splits", "parts", "first_part", "span"])
 def attend_kernel(
     queries_ptr, out_ptr, part_values_ptr, part_sums_ptr, keys_ptr, values_ptr,
-    query_start_ptr, kv_length_ptr, page_indptr_ptr, page_indices_ptr, shared_ptr, sinks_ptr,
-    rows, tokens, splits, parts, first_part, scale, window, soft_cap, query_stride, out_stride,
+    query_start_ptr, kv_length_ptr, page_indptr_ptr, page_indices_ptr, positions_ptr, shared_ptr,
+    sinks_ptr,
+    rows, tokens, splits, parts, first_part, scale, span, soft_cap, query_stride, out_stride,
     key_block, key_slot, key_head, value_block, value_slot, value_head,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, WHOLE: tl.constexpr,
     ONE_QUERY: tl.constexpr, SHARES: tl.constexpr, PREFIX: tl.constexpr,
-    WINDOWED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr,
+    WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr,
 ):  # fmt: skip
     """One program a tile of queries, key and value head, and part of the keys.
+
+    WINDOWED: a query sees the last ``span`` keys; CHUNKED: those of its own chunk of ``span``
+    positions.
 
     PREFIX: every token's queries over the first ``shared`` keys of row 0. SHARES: every row over
     what comes after those. WHOLE: the result goes to ``out``, else it is one of ``parts``, of which
@@ -239,9 +255,9 @@ def attend_kernel(
     if ahead < queries:
         member = tl.arange(0, ROWS)
         query = ahead + member // GROUP  # of this row
-        begin, sure, end, limits = keys_of_tile(
-            kv_length_ptr, shared_ptr, row, queries, ahead, query, window,
-            1 if ONE_QUERY else QUERIES, SHARES, PREFIX, WINDOWED,
+        begin, sure, end, floors, limits = keys_of_tile(
+            kv_length_ptr, positions_ptr, shared_ptr, row, first_query, queries, ahead, query, span,
+            1 if ONE_QUERY else QUERIES, SHARES, PREFIX, WINDOWED, CHUNKED,
         )  # fmt: skip
         begin, sure, end = part_of_keys(begin, sure, end, split, splits, KEYS)
 
@@ -266,15 +282,15 @@ def attend_kernel(
         sum_values = tl.zeros([ROWS, DIM], tl.float32)
         best, total, sum_values = attend_keys(
             tile_queries, best, total, sum_values, head_keys, head_values, pages_ptr,
-            begin, sure, limits, scale, window, soft_cap,
+            begin, sure, floors, limits, scale, soft_cap,
             key_block, key_slot, value_block, value_slot,
-            HEAD_DIM, DIM, BLOCK_SIZE, KEYS, False, WINDOWED, CAPPED,
+            HEAD_DIM, DIM, BLOCK_SIZE, KEYS, False, WINDOWED or CHUNKED, CAPPED,
         )  # fmt: skip
         best, total, sum_values = attend_keys(
             tile_queries, best, total, sum_values, head_keys, head_values, pages_ptr,
-            sure, end, limits, scale, window, soft_cap,
+            sure, end, floors, limits, scale, soft_cap,
             key_block, key_slot, value_block, value_slot,
-            HEAD_DIM, DIM, BLOCK_SIZE, KEYS, True, WINDOWED, CAPPED,
+            HEAD_DIM, DIM, BLOCK_SIZE, KEYS, True, WINDOWED or CHUNKED, CAPPED,
         )  # fmt: skip
 
         total = tl.where(total == 0.0, 1.0, total)  # of no keys: a sum of minus infinity, and zeros
@@ -339,6 +355,8 @@ def attention(
     shared: torch.Tensor | None = None,
     prefix: Tiling | None = None,
     window: int | None = None,
+    chunk: int | None = None,
+    positions: torch.Tensor | None = None,
     soft_cap: float | None = None,
     sinks: torch.Tensor | None = None,
 ) -> None:
@@ -365,11 +383,18 @@ def attention(
         prefix: How that launch is cut; given with ``shared``.
         window: Keys that a query sees, the last of them its own; None is all before it. Not with
             ``shared``.
+        chunk: A query sees only keys of its own chunk of so many positions; instead of ``window``.
+        positions: int32 [tokens or more], of the queries; given with ``chunk``.
         soft_cap: Scores become ``soft_cap * tanh(score / soft_cap)``.
         sinks: float32 [heads], logits that take a share of the softmax and have no value.
     """
-    if window is not None and shared is not None:
-        raise ValueError("a shared prefix is not attended through a window")
+    if window is not None or chunk is not None:
+        if shared is not None:
+            raise ValueError("a shared prefix is not attended through a window or a chunk")
+        if window is not None and chunk is not None:
+            raise ValueError("queries see a window or a chunk, not both")
+    if chunk is not None and positions is None:
+        raise ValueError("the chunk of a query is told by its position")
     tokens, heads, head_dim = queries.shape
     if tokens == 0 or rows == 0:
         return
@@ -382,16 +407,18 @@ def attention(
         attend_kernel[(tiles, keys.shape[2], cut.splits)](
             queries, out, parts.values, parts.sums, keys, values,
             pages.query_start, pages.kv_length, pages.page_indptr, pages.page_indices,
+            pages.kv_length if positions is None else positions,
             pages.kv_length if shared is None else shared,
             parts.sums if sinks is None else sinks,
             rows, tokens, cut.splits, count, first_part,
             scale * 1.4426950408889634 if soft_cap is None else scale,
-            0 if window is None else window, 1.0 if soft_cap is None else soft_cap,
+            window or chunk or 0, 1.0 if soft_cap is None else soft_cap,
             queries.stride(0), out.stride(0), *keys.stride()[:3], *values.stride()[:3],
             GROUP=group, HEAD_DIM=head_dim, DIM=dim, BLOCK_SIZE=keys.shape[1],
             ROWS=cut.rows, KEYS=cut.keys, WHOLE=count == 1,
             ONE_QUERY=one_query and not is_prefix, SHARES=shared is not None, PREFIX=is_prefix,
-            WINDOWED=window is not None, CAPPED=soft_cap is not None, SINKS=sinks is not None,
+            WINDOWED=window is not None, CHUNKED=chunk is not None,
+            CAPPED=soft_cap is not None, SINKS=sinks is not None,
             num_warps=cut.warps, num_stages=cut.stages, enable_fp_fusion=True,
         )  # fmt: skip
 

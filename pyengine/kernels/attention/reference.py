@@ -23,6 +23,8 @@ def attention_reference(
     one_query: bool,
     scale: float,
     window: int | None = None,
+    chunk: int | None = None,
+    positions: torch.Tensor | None = None,
     soft_cap: float | None = None,
     sinks: torch.Tensor | None = None,
 ) -> None:
@@ -55,6 +57,8 @@ def attention_reference(
         hidden = key > position[:, None]
         if window is not None:
             hidden |= key <= position[:, None] - window
+        if chunk is not None and positions is not None:
+            hidden |= key < position[:, None] - positions[here, None] % chunk
         scores = scores.masked_fill(hidden, float("-inf"))
         if sinks is not None:
             own = sinks.float().view(kv_heads, heads // kv_heads, 1, 1)

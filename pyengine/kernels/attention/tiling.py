@@ -116,12 +116,15 @@ def _tile(heads: Heads, wanted: int) -> Tiling:
     """A tile for ``wanted`` query heads of query tokens of a key and value head, not split."""
     dim = power_of_two(heads.dim)
     # float32 goes past the tensor cores, through registers.
-    large = heads.dtype == torch.float32 or dim > 128
-    rows = max(16, power_of_two(heads.group), min(power_of_two(wanted), 64 if large else 128))
+    slow = heads.dtype == torch.float32
+    large = slow or dim > 128
+    # Of 512 elements the sums of 64 queries are more than a warp group's registers.
+    most = (16 if slow else 32) if dim > 256 else 64 if large else 128
+    rows = max(16, power_of_two(heads.group), min(power_of_two(wanted), most))
     # The scores of a tile are in registers: of 128 keys only where 8 warps have little else.
     many = rows > 64 and dim > 64 and heads.kv_dtype.itemsize > 1
-    keys = 32 if large else 128 if many else 64
-    warps = 8 if rows >= 128 or rows * dim >= 128 * 128 else 4
+    keys = 16 if slow and dim > 256 else 32 if large else 128 if many else 64
+    warps = 8 if rows >= 128 or rows * dim >= 128 * 128 or dim > 256 else 4
     # Where a page is must be loaded first, and takes stages too. Below a warp group's 64 rows
     # Triton gives a tile one buffer with up to four, and with five a second to load into.
     if heads.dtype == torch.float32:

@@ -130,10 +130,13 @@ def load_model(
         return TorchModel(spec, layout, parts, weights)
 
 
-def attention_spec(info: ModelInfo, layout: StepLayout, ranks: int = 1) -> AttentionSpec:
-    """The attention spec of a rank's share of the model."""
+def attention_specs(
+    info: ModelInfo, layout: StepLayout, ranks: int = 1
+) -> tuple[AttentionSpec, ...]:
+    """The attention spec of each kind of layers, as a rank has its share of them."""
     lengths = {name: length for name, (_, _, length) in layout.fields().items()}
-    return AttentionSpec(
+    chunks = info.chunks or (None,) * len(info.heads)
+    common = AttentionSpec(
         num_heads=info.num_heads // ranks,
         num_kv_heads=info.num_kv_heads // ranks,
         head_dim=info.head_dim,
@@ -145,9 +148,17 @@ def attention_spec(info: ModelInfo, layout: StepLayout, ranks: int = 1) -> Atten
         max_pages=lengths["page_indices"],
         max_context=info.max_context,
         sinks=info.attention_sinks,
-        chunks=any(info.chunks),
-        alike=len({(heads.kv_heads, heads.head_dim) for heads in info.heads}) == 1,
     )
+    kinds = (
+        replace(
+            common,
+            num_kv_heads=heads.kv_heads // ranks,
+            head_dim=heads.head_dim,
+            chunks=chunk is not None,
+        )
+        for heads, chunk in zip(info.heads, chunks, strict=True)
+    )
+    return tuple(dict.fromkeys(kinds))
 
 
 def graph_bytes(config: EngineConfig) -> int:

@@ -8,11 +8,12 @@ from pyengine.distributed.group import Group
 from pyengine.model.progress import Progress
 from pyengine.model.spec import describe, make_layout
 from pyengine.model.torch.attention.backend import AttentionBackend
+from pyengine.model.torch.attention.by_kind import joined
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.draft import pass_layout
 from pyengine.model.torch.graphs import Capturer, Graphs
-from pyengine.model.torch.loading import LoadedModels, attention_spec, graph_bytes, load_model
+from pyengine.model.torch.loading import LoadedModels, attention_specs, graph_bytes, load_model
 from pyengine.model.torch.queue import CpuQueue, DeviceQueue
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.settings.config import EngineConfig
@@ -32,7 +33,7 @@ def start_on_cpu(
     Args:
         config: ``device`` is not looked at; a cache without a size is the mode's.
         progress: Called with (bytes loaded, bytes in all).
-        attention: Makes the attention backend of each model; None is torch's.
+        attention: Makes the attention backend of each kind of layers; None is torch's.
         capturer: Stands in for CUDA graphs; None is without graphs.
         queue: Where steps are queued; None computes them at once.
         group: The ranks that share the model, if it is not alone; each of them calls this.
@@ -46,13 +47,15 @@ def start_on_cpu(
     device, spec = torch.device("cpu"), describe(config)
     layout = make_layout(config, spec.info)
     make = attention or (lambda _: TorchAttention())
-    backend = make(attention_spec(spec.info, layout, 1 if group is None else group.size))
+    specs = attention_specs(spec.info, layout, 1 if group is None else group.size)
+    backend = joined(specs, [make(each) for each in specs])
     model = load_model(spec, layout, device, backend, progress, group)
     draft = None
     if spec.draft is not None:
         # Attention knows the step that it was planned for: each model has its own.
         passes = pass_layout(layout, spec.draft.info)
-        draft_backend = make(attention_spec(spec.draft.info, passes))
+        specs = attention_specs(spec.draft.info, passes)
+        draft_backend = joined(specs, [make(each) for each in specs])
         draft = load_model(spec.draft, passes, device, draft_backend, progress)
     models = LoadedModels(config, layout, queue or CpuQueue(), model, draft)
     limit, graphs, draft_graphs = graph_bytes(config), None, None

@@ -14,11 +14,11 @@ from pyengine.distributed.group import Alone, Group
 from pyengine.model.cache_groups import tables_of
 from pyengine.model.progress import Progress
 from pyengine.model.spec import ModelSpec, describe, make_layout
+from pyengine.model.torch.attention.by_kind import ready_by_kind
 from pyengine.model.torch.attention.selection import detect
-from pyengine.model.torch.attention.warm_up import ready
 from pyengine.model.torch.draft import TorchDraft, pass_layout
 from pyengine.model.torch.graphs import Graphs
-from pyengine.model.torch.loading import LoadedModels, attention_spec, graph_bytes, load_model
+from pyengine.model.torch.loading import LoadedModels, attention_specs, graph_bytes, load_model
 from pyengine.model.torch.memory import Measured, Memory, divide, stage
 from pyengine.model.torch.queue import CudaCapturer, CudaQueue
 from pyengine.model.torch.runner import TorchRunner
@@ -109,19 +109,19 @@ def _load(
 ) -> tuple[LoadedModels, str]:
     """Load the models with the cache of ``spec``; and why attention is by this backend."""
     layout = make_layout(config, spec.info)
-    asked, draft = attention_spec(spec.info, layout, group.size), None
+    asked, draft = attention_specs(spec.info, layout, group.size), None
     with stage(
         f"the weights and attention of {spec.info.name}",
         "Take a smaller model, or free the memory that others hold.",
         "model",
     ):
-        backend, why, machine = ready(asked, device, detect(device), config.attention)
+        backend, why, machine = ready_by_kind(asked, device, detect(device), config.attention)
         model = load_model(spec, layout, device, backend, progress, group)
         if spec.draft is not None:
             # Attention knows the step that it was planned for: each model has its own.
             passes = pass_layout(layout, spec.draft.info)
-            asked = attention_spec(spec.draft.info, passes)
-            draft_backend = ready(asked, device, machine, config.attention).backend
+            asked = attention_specs(spec.draft.info, passes)
+            draft_backend = ready_by_kind(asked, device, machine, config.attention).backend
             draft_spec = replace(spec.draft, num_blocks=spec.num_blocks)
             draft = load_model(draft_spec, passes, device, draft_backend, progress)
     # Memory that only loading needed is not needed by steps.

@@ -1,4 +1,4 @@
-"""The attention backend of a model: selected by what the model needs and the machine can run.
+"""The attention backend of layers: selected by what they need and the machine can run.
 
 Imports torch only to look at the machine and to make what was selected.
 """
@@ -124,13 +124,6 @@ def _heads(spec: AttentionSpec) -> str | None:
     return None
 
 
-def _layers(spec: AttentionSpec) -> str | None:
-    """What our own kernel and FlashInfer do not do."""
-    if spec.chunks:
-        return "layers that attend in chunks are not asked of it"
-    return None if spec.alike else "its layers all have the same heads"
-
-
 def _torch(spec: AttentionSpec, machine: Capabilities) -> str | None:
     return _heads(spec)
 
@@ -138,11 +131,11 @@ def _torch(spec: AttentionSpec, machine: Capabilities) -> str | None:
 def _triton(spec: AttentionSpec, machine: Capabilities) -> str | None:
     if machine.triton is None:
         return "triton is not installed"
-    if spec.head_dim > 256:
-        return f"heads of {spec.head_dim} elements are too large for it: at most 256"
+    if spec.head_dim > 512:
+        return f"heads of {spec.head_dim} elements are too large for it: at most 512"
     fp8 = spec.kv_dtype == FLOAT8
     least, why = ((8, 9), " for a cache of float8") if fp8 else ((8, 0), "")
-    return _needs_gpu(machine, least, why) or _layers(spec) or _heads(spec)
+    return _needs_gpu(machine, least, why) or _heads(spec)
 
 
 def _flashinfer(spec: AttentionSpec, machine: Capabilities) -> str | None:
@@ -162,7 +155,9 @@ def _flashinfer(spec: AttentionSpec, machine: Capabilities) -> str | None:
         return f"heads of {spec.head_dim} elements are not among its sizes: 64, 128, 256"
     if spec.sinks:
         return "attention sinks are not asked of it here"
-    return _needs_gpu(machine, (8, 0)) or _layers(spec) or _heads(spec)
+    if spec.chunks:
+        return "layers that attend in chunks are not asked of it here"
+    return _needs_gpu(machine, (8, 0)) or _heads(spec)
 
 
 _REFUSALS: dict[str, Callable[[AttentionSpec, Capabilities], str | None]] = {

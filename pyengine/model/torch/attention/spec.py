@@ -1,11 +1,14 @@
-"""A model's heads and data types, as attention on a torch device needs them. Imports no torch."""
+"""Heads and data types of layers, as attention on a torch device needs them. Imports no torch."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """The heads and data types of a model, or of its share on one rank.
+    """The heads and data types of a kind of layers, or of a rank's share of them.
+
+    Most models have one kind. There are several where layers differ in their heads, or where some
+    attend in chunks.
 
     Attributes:
         num_heads: Query heads.
@@ -19,8 +22,7 @@ class AttentionSpec:
         max_pages: Most page indices of a step.
         max_context: Most tokens of a sequence.
         sinks: Whether layers have attention sinks.
-        chunks: Whether queries of some layers see their own chunk alone.
-        alike: Whether all layers have the same heads; the numbers here are then those of any.
+        chunks: Whether queries see keys of their own chunk alone.
     """
 
     num_heads: int
@@ -35,4 +37,3 @@ class AttentionSpec:
     max_context: int
     sinks: bool = False
     chunks: bool = False
-    alike: bool = True

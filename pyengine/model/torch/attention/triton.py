@@ -162,7 +162,9 @@ class TritonAttention:
             parts=self._parts,
             shared=None if prefix is None else self._shared,
             prefix=prefix,
-            window=layer.window,
+            window=layer.window if layer.chunk is None else None,
+            chunk=layer.chunk,
+            positions=None if layer.chunk is None else step.positions,
             soft_cap=layer.soft_cap,
             sinks=layer.sinks,
         )

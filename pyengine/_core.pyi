@@ -258,6 +258,7 @@ class StepHeader:
     NUM_PROMPT_LOGITS: Final[int]
     MAX_PROMPT_LOGPROBS: Final[int]
     NUM_PROCESSED_ROWS: Final[int]
+    NUM_MOVED_ROWS: Final[int]
 
 @final
 class StepLayout:
@@ -384,6 +385,7 @@ class Planner:
         max_draft: int,
         history_tokens: int,
         adaptive: bool = True,
+        moves: bool = False,
     ) -> None:
         """Let decoding rows carry drafts.
 
@@ -393,6 +395,9 @@ class Planner:
             history_tokens: Tokens of recent answers that ``suffix`` remembers.
             adaptive: Set draft lengths by measured time and acceptance; otherwise drafts are as
                 long as possible.
+            moves: The device moves rows that assume drafts of the step before to be right. If the
+                only proposer is ``draft_model``, and no layer has a window, steps with drafts are
+                then planned while the one before runs.
 
         Raises:
             ValueError: A proposer is unknown.

@@ -96,7 +96,7 @@ class EngineActors:
         allocator = KvAllocator(runner.num_blocks, config.block_size, config.prefix_cache, groups)
         planner = _planner(config, runner, allocator, self.detokenizer.ref.mailbox, timeline)
         _set_grammars(planner, config, runner, tokenizer, turn_ends, queues.scheduler)
-        _set_speculation(planner, config)
+        _set_speculation(planner, config, runner)
         self.scheduler = SchedulerActor(
             queues.scheduler,
             runner,
@@ -227,12 +227,14 @@ def _set_grammars(
     )
 
 
-def _set_speculation(planner: Planner, config: EngineConfig) -> None:
+def _set_speculation(planner: Planner, config: EngineConfig, runner: ModelRunner) -> None:
     """Set the draft token sources, if there are any."""
     if config.max_draft and config.proposers:
         planner.set_speculation(
             list(config.proposers),
             max_draft=config.max_draft,
             history_tokens=config.speculation_history,
-            adaptive=config._adaptive_drafts,
+            # On the simulated device a draft token takes no time, so that all are worth it.
+            adaptive=config._adaptive_drafts and config.simulated_acceptance == 0,
+            moves=runner.moves_rows,
         )

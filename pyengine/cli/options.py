@@ -78,6 +78,8 @@ ENGINE_OPTIONS: dict[str, str] = {
     "logits_processors": "Logits processor that requests may ask for, 'module:name': a class or "
     "function that Python imports.",
     "simulated_step_ms": "Milliseconds that a step of the simulated device takes [default: 8].",
+    "simulated_acceptance": "Share of draft tokens that are right on the simulated device "
+    "[default: 0].",
 }
 
 

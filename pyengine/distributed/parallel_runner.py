@@ -85,6 +85,7 @@ class ParallelRunner:
         info: The whole model.
         device: The devices in words.
         overlap: Rank 0's.
+        moves_rows: There is no draft model.
         num_blocks: KV blocks, of which every rank has its heads' part.
         layout: Of the step buffers.
         notes: Rank 0's, and the processes.
@@ -96,6 +97,7 @@ class ParallelRunner:
         self.info: ModelInfo = mine.info
         self.device = f"{ranks.size} x {mine.device}"
         self.overlap = mine.overlap
+        self.moves_rows = False
         self.num_blocks = mine.num_blocks
         self.notes: Mapping[str, str] = dict(mine.notes) | {"ranks": _words(ranks, group)}
         self.layout: StepLayout = mine.layout

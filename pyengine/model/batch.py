@@ -67,6 +67,7 @@ class StepBuffers(StepFields[NDArray[Any]]):
     num_prompt_logits = _Number(StepHeader.NUM_PROMPT_LOGITS)
     max_prompt_logprobs = _Number(StepHeader.MAX_PROMPT_LOGPROBS)
     num_processed_rows = _Number(StepHeader.NUM_PROCESSED_ROWS)
+    num_moved_rows = _Number(StepHeader.NUM_MOVED_ROWS)
 
     def __init__(self, layout: StepLayout, memory: NDArray[np.uint8] | None = None) -> None:
         """Views of ``memory`` (uint8 [layout.nbytes], zeroed), or of fresh memory."""

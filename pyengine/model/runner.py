@@ -168,6 +168,12 @@ class ModelRunner(Protocol):
         """Steps that may be in flight beside the one being committed: 0 where launch computes."""
 
     @property
+    def moves_rows(self) -> bool:
+        """Whether rows may follow drafts of the step before that are not verified yet: a step's
+        ``assumed_drafts`` are honoured.
+        """
+
+    @property
     def num_blocks(self) -> int:
         """KV blocks."""
 

@@ -7,7 +7,8 @@ that is later, as on a device with one queue::
        │              │                        │                    │
        ├──── step N ──┼────────────────────────┼───── step N+1 ─────┤
 
-Imports no torch.
+Drafts can be right there: of the draft model that it plays, and, as its text repeats itself, of
+n-grams. Imports no torch.
 """
 
 import json
@@ -26,6 +27,9 @@ from pyengine.model.runner import LogProbs, ModelInfo, Sampled
 from pyengine.model.spec import describe, make_layout
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry.experts import ExpertLoad
+
+# Where drafts are to be right, the text repeats itself after so many tokens.
+PERIOD = 64
 
 
 class SimulatedStep:
@@ -78,10 +82,12 @@ class SimulatedRunner:
 
     Attributes:
         overlap: One step may run while the next is planned and launched.
+        moves_rows: Rows may follow drafts that are not verified yet.
         notes: Nothing else was settled.
     """
 
     overlap = 1
+    moves_rows = True
     notes: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
@@ -94,6 +100,7 @@ class SimulatedRunner:
         step_ms: float,
         tokens: Sequence[int] | NDArray[np.int32],
         eos_rate: float = 0.0,
+        acceptance: float = 0.0,
     ) -> None:
         """A device of ``step_ms`` milliseconds a step.
 
@@ -105,6 +112,8 @@ class SimulatedRunner:
             step_ms: Milliseconds that a step takes.
             tokens: What it says: ids of ordinary tokens.
             eos_rate: Share of positions at which it says the end-of-sequence token instead.
+            acceptance: Share of positions at which its draft model is right, and at which it says
+                what it said ``PERIOD`` tokens before.
         """
         if step_ms < 0:
             raise ConfigError("'simulated_step_ms' must be 0 or more", param="simulated_step_ms")
@@ -116,7 +125,9 @@ class SimulatedRunner:
         self._tokens = np.asarray(tokens, np.int32)
         self._eos = info.eos_token_ids[0] if info.eos_token_ids else None
         self._eos_below = np.uint64(round(eos_rate * 2**32)) if self._eos is not None else 0
+        self._right_below = np.uint64(round(acceptance * 2**32))
         self._last_token = np.zeros(max_sequences, np.int32)
+        self._right_drafts = np.zeros(max_sequences, np.int32)  # of each sequence's last row
         self.ring = BufferRing(self.overlap + 1, lambda: StepBuffers(layout))
         self.free_ns = 0
 
@@ -134,6 +145,7 @@ class SimulatedRunner:
             num_blocks=spec.num_blocks,
             max_sequences=config.limits.max_sequences,
             step_ms=config.simulated_step_ms,
+            acceptance=config.simulated_acceptance,
             tokens=printable_tokens(spec.info),
         )
 
@@ -144,8 +156,13 @@ class SimulatedRunner:
     def launch(self, buffers: StepBuffers) -> SimulatedStep:
         """Queue the step in ``buffers`` behind those before it."""
         index = self.ring.take(buffers)
+        step = SimulatedStep(self, index, buffers)
         buffers.feed(self._last_token)
-        return SimulatedStep(self, index, buffers)
+        if buffers.num_moved_rows:
+            self._move_rows(buffers)
+        if buffers.max_device_drafts:
+            self._draft(buffers)
+        return step
 
     def close(self) -> None:
         """Nothing is held."""
@@ -159,6 +176,7 @@ class SimulatedRunner:
             counts = matching(buffers, tokens)
         last = buffers.logit_start[:rows] + counts - 1
         self._last_token[buffers.sample_sequence[:rows]] = tokens[last]
+        self._right_drafts[buffers.sample_sequence[:rows]] = counts - 1
         wanted = buffers.max_logprobs if buffers.num_logprobs_rows else None
         prompts = buffers.num_prompt_logits
         return Sampled(
@@ -168,6 +186,25 @@ class SimulatedRunner:
             self._pooled(buffers),
             self._logprobs(prompts, buffers.max_prompt_logprobs if prompts else None),
         )
+
+    def _move_rows(self, buffers: StepBuffers) -> None:
+        """Take back what rows assume of drafts that were wrong. Of a row's places it reads one."""
+        sampled = buffers.num_sampled
+        assumed = buffers.assumed_drafts[buffers.sample_rows[:sampled]]
+        right = self._right_drafts[buffers.sample_sequence[:sampled]]
+        buffers.sample_position[:sampled] -= np.where(assumed > 0, assumed - right, 0)
+
+    def _draft(self, buffers: StepBuffers) -> None:
+        """Fill in the drafts that the planner leaves to the device's draft model."""
+        count = buffers.num_logits
+        row = buffers.logit_row[:count]
+        drafts = np.flatnonzero(np.arange(count) > buffers.logit_start[row])
+        drafts = drafts[buffers.device_drafts[row[drafts]] > 0]
+        mixed = self._mixed(buffers, count)
+        words = self._said(mixed)[drafts - 1]
+        wrong = self._tokens[(mixed[drafts - 1] % np.uint64(97)).view(np.int64) % len(self._tokens)]
+        right = _scrambled(mixed[drafts - 1]) >> np.uint64(32) < self._right_below
+        buffers.token_ids[buffers.logit_token[drafts]] = np.where(right, words, wrong)
 
     def _pooled(self, buffers: StepBuffers) -> NDArray[np.float32] | None:
         """Every state is of ones."""
@@ -187,19 +224,28 @@ class SimulatedRunner:
             first, np.full(first.shape, each, np.float32), np.full(count, each, np.float32)
         )
 
-    def _words(self, buffers: StepBuffers, count: int) -> NDArray[np.int32]:
-        # The finalizer of MurmurHash3 over seed and position: neighbours give unrelated tokens.
+    def _mixed(self, buffers: StepBuffers, count: int) -> NDArray[np.uint64]:
+        """A number for each of the step's logits, from seed and position."""
         row = buffers.logit_row[:count]
         rules = buffers.sampling[row]
         mixed = np.where(rules["temperature"] > 0, rules["seed"], np.uint64(0))
         places = np.arange(count) - buffers.logit_start[row] + buffers.sample_position[row]
-        mixed ^= places.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= mixed >> np.uint64(33)
-        mixed *= np.uint64(0xFF51AFD7ED558CCD)
-        mixed ^= mixed >> np.uint64(33)
-        chosen = self._tokens[(mixed % np.uint64(len(self._tokens))).view(np.int64)]
+        if self._right_below:
+            own = _scrambled(mixed ^ places.view(np.uint64)) >> np.uint64(32) >= self._right_below
+            places = np.where(own, places, places % PERIOD)
+        return _scrambled(mixed ^ places.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+
+    def _said(self, mixed: NDArray[np.uint64]) -> NDArray[np.int32]:
+        said: NDArray[np.int32] = self._tokens[
+            (mixed % np.uint64(len(self._tokens))).view(np.int64)
+        ]
         if self._eos_below and self._eos is not None:
-            chosen[(mixed >> np.uint64(32)) < self._eos_below] = self._eos
+            said[(mixed >> np.uint64(32)) < self._eos_below] = self._eos
+        return said
+
+    def _words(self, buffers: StepBuffers, count: int) -> NDArray[np.int32]:
+        mixed = self._mixed(buffers, count)
+        chosen = self._said(mixed)
         forbidden = forbidden_tokens(buffers, count) if buffers.num_penalties else None
         if forbidden is not None:
             self._avoid(forbidden, buffers, chosen)
@@ -226,6 +272,14 @@ class SimulatedRunner:
             place = order[np.searchsorted(self._tokens, chosen[wrong], sorter=order) % len(order)]
             chosen[wrong] = self._tokens[(place + 1) % len(self._tokens)]
         chosen[np.isin(each | chosen, keys)] = -1
+
+
+def _scrambled(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    # The finalizer of MurmurHash3: neighbours give unrelated numbers.
+    mixed = numbers ^ numbers >> np.uint64(33)
+    mixed *= np.uint64(0xFF51AFD7ED558CCD)
+    mixed ^= mixed >> np.uint64(33)
+    return mixed
 
 
 def forbidden_tokens(buffers: StepBuffers, count: int) -> NDArray[np.int64]:

@@ -62,6 +62,7 @@ class StepFields(Generic[Array]):
     kv_length: Array
     page_indptr: Array
     row_sequence: Array
+    assumed_drafts: Array
     sample_rows: Array
     sample_sequence: Array
     sampling: Array

@@ -134,6 +134,9 @@ class EngineConfig:
         grammar_timeout_s: Seconds that a grammar may take to compile.
         grammar_cache_mib: Memory of compiled grammars that are kept.
         simulated_step_ms: Milliseconds that a step of the simulated device takes.
+        simulated_acceptance: Share of draft tokens that are right on the simulated device, for
+            measuring drafts there: its text then repeats itself, for ``ngram``, it plays a draft
+            model, and drafts are always as long as they may be.
         logits_processors: Logits processors that requests may ask for, as ``module:name`` of a
             class or function that the engine's process imports; see
             :mod:`pyengine.logits_processors`.
@@ -179,6 +182,7 @@ class EngineConfig:
     grammar_timeout_s: float = 5.0
     grammar_cache_mib: int = 256
     simulated_step_ms: float = 8.0
+    simulated_acceptance: float = 0.0
     logits_processors: tuple[str, ...] = ()
     # Tests of drafts set it to False: every row then has as many drafts as there may be.
     _adaptive_drafts: bool = True
@@ -208,7 +212,8 @@ class EngineConfig:
 
     def _check_speculation(self) -> None:
         """Refuse a draft model that is missing or not used."""
-        if "draft_model" in (self.speculation or ()) and self.draft_model is None:
+        plays = self.device == "simulated" and self.simulated_acceptance > 0
+        if "draft_model" in (self.speculation or ()) and not (self.draft_model or plays):
             raise ConfigError(
                 "'speculation' names draft_model, but 'draft_model' does not say which: a folder, "
                 "a hub name, or 'demo' for the demo model's",
@@ -217,7 +222,7 @@ class EngineConfig:
         if self.draft_model is not None and self.device == "simulated":
             raise ConfigError(
                 "'draft_model' is of no use on the simulated device, which generates tokens at "
-                "random",
+                "random; 'simulated_acceptance' makes it play one",
                 param="draft_model",
             )
         if self.draft_model is not None and "draft_model" not in self.proposers:
@@ -399,4 +404,5 @@ _RULES: tuple[Rule[EngineConfig], ...] = (
     Rule("template_timeout_s", "above 0", lambda c: c.template_timeout_s > 0),
     Rule("grammar_timeout_s", "above 0", lambda c: c.grammar_timeout_s > 0),
     Rule("simulated_step_ms", "a number of 0 or more", lambda c: c.simulated_step_ms >= 0),
+    Rule("simulated_acceptance", "from 0 to 1", lambda c: 0 <= c.simulated_acceptance <= 1),
 )

@@ -86,10 +86,12 @@ class CpuRunner:
 
     Attributes:
         overlap: 0: launch computes.
+        moves_rows: No step is in flight when the next is planned.
         notes: What the weights take, by name, in words.
     """
 
     overlap = 0
+    moves_rows = False
 
     def __init__(
         self,

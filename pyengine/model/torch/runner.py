@@ -45,6 +45,7 @@ class TorchRunner:
         layout: Of the step buffers.
         num_blocks: KV blocks.
         overlap: 1 on a GPU, 0 on the CPU.
+        moves_rows: Rows are where the planner laid them out.
         device: The device in words.
         notes: Other facts for the summary at the start, by name, in words.
         graphs: The graphs of its steps; None if it has none.
@@ -85,6 +86,7 @@ class TorchRunner:
         self.layout = layout
         self.num_blocks = num_blocks
         self.overlap = queue.overlap
+        self.moves_rows = False
         self.device = device
         self.notes: Mapping[str, str] = notes or {}
         self.graphs = graphs

@@ -167,13 +167,14 @@ impl PyPlanner {
     }
 
     /// Rows may have drafts from now on.
-    #[pyo3(signature = (proposers, *, max_draft, history_tokens, adaptive = true))]
+    #[pyo3(signature = (proposers, *, max_draft, history_tokens, adaptive = true, moves = false))]
     fn set_speculation(
         &self,
         proposers: Vec<String>,
         max_draft: usize,
         history_tokens: usize,
         adaptive: bool,
+        moves: bool,
     ) -> PyResult<()> {
         let sources = proposers.iter().map(|name| {
             Source::from_name(name)
@@ -186,7 +187,7 @@ impl PyPlanner {
             adaptive,
         };
         self.work(|planner, _| {
-            planner.set_speculation(config);
+            planner.set_speculation(config, moves);
             Ok(())
         })
     }

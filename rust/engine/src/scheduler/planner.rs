@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::grammar::Compiler;
 use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, RequestKey};
-use crate::speculate::SpeculationConfig;
+use crate::speculate::{Source, SpeculationConfig};
 use crate::telemetry::{Histogram, Stage, Timeline};
 
 /// The planner's limits.
@@ -106,6 +106,8 @@ pub struct Planner {
     pub(super) capacity: u32,
     // Sequences that run at once: each must find a row and a token in every step.
     pub(super) concurrency: usize,
+    // Layers have windows.
+    has_windows: bool,
     pub(super) requests: Requests,
     pub(super) queue: Queue,
     pub(super) steps: Steps,
@@ -152,6 +154,7 @@ impl Planner {
             config,
             layout,
             capacity: kv.capacity().min(layout.max_pages() * block_size) as u32,
+            has_windows: kv.groups().iter().any(|group| group.window.is_some()),
             concurrency: max_sequences.min(layout.max_rows()).min(max_tokens_per_step),
             requests: Requests::default(),
             queue: Queue::default(),
@@ -171,8 +174,12 @@ impl Planner {
         self.features.grammars.set_compiler(compiler, end_tokens)
     }
 
-    /// Lets rows have drafts, as `config` says, up to the layout's bound of logits.
-    pub fn set_speculation(&mut self, config: SpeculationConfig) {
+    /// Lets rows have drafts, as `config` says, up to the layout's bound of logits. `moves` says that the device moves
+    /// rows that follow drafts in flight by what becomes of these: where the draft model is the only proposer, which
+    /// needs no token on the host, steps with drafts are then planned while the one before runs. Not so where layers
+    /// have windows: which pages a window has left follows from the number of tokens.
+    pub fn set_speculation(&mut self, config: SpeculationConfig, moves: bool) {
+        self.steps.set_moves(moves && !self.has_windows && config.sources.is_only(Source::DraftModel));
         self.features.drafts.enable(config, self.config.max_sequences);
     }
 
@@ -193,8 +200,8 @@ impl Planner {
             self.features.drafts.pause();
             return Ok(0);
         }
-        // Drafts follow the last known token, which the step in flight is about to choose.
-        if speculative && in_flight {
+        // Drafts of the host follow the last known token, which the step in flight is about to choose.
+        if speculative && in_flight && !self.steps.moves() {
             return Ok(0);
         }
         let mut room = self.grant(kv);

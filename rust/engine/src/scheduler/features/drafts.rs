@@ -53,6 +53,8 @@ pub(in crate::scheduler) struct DraftRecord {
 pub(in crate::scheduler) struct DraftedRow<'a> {
     pub row: &'a RowRecord,
     pub request: RequestId,
+    /// Tokens of its sequence before those that it sampled.
+    pub known: u32,
     /// Tokens that it sampled: all but the last equal their drafts.
     pub sampled: usize,
     /// Of those, tokens that its request took.
@@ -285,7 +287,7 @@ impl Enabled {
         let id = steps.table().request[at];
         // The last token of the answer needs no draft after it.
         let most = match steps.table().samples[at] {
-            true => self.max_draft.min((progress.limit - progress.known - 1) as usize),
+            true => self.max_draft.min((progress.limit - progress.reach() - 1) as usize),
             false => 0,
         };
         let first = self.tokens.len();
@@ -300,7 +302,7 @@ impl Enabled {
         segments.truncate(limits.host);
         self.tokens.truncate(first + segments.total());
         let lacks = (progress.known - 1).saturating_sub(self.computed[at]) as usize;
-        let left = (progress.limit - progress.known) as usize;
+        let left = (progress.limit - progress.reach()) as usize;
         let device = if limits.device { most } else { 0 };
         self.firsts.push(first);
         self.rows.push(Row { slot, segments, device, lacks, left });
@@ -308,7 +310,7 @@ impl Enabled {
 
     /// Counts how many drafts of a row were right: all but the last of its sampled tokens equal theirs. Where only the
     /// first `taken` were wanted, those behind are neither right nor wrong.
-    fn judge(&mut self, &DraftedRow { row, request, sampled, taken }: &DraftedRow<'_>) {
+    fn judge(&mut self, &DraftedRow { row, request, known, sampled, taken }: &DraftedRow<'_>) {
         if row.drafts == 0 {
             return;
         }
@@ -320,7 +322,7 @@ impl Enabled {
         }
         if row.segments.iter().any(|segment| segment.source == Source::DraftModel) {
             // The last draft was chosen, and not computed.
-            self.computed[row.slot as usize] += accepted.min(row.drafts - 1);
+            self.computed[row.slot as usize] = known + accepted.min(row.drafts - 1);
         }
         let mut segments = row.segments;
         segments.truncate(judged as usize);

@@ -44,6 +44,12 @@ impl Expected {
         expected
     }
 
+    /// Whether the draft model is wrong at this position: seldom or often, as the request goes.
+    fn misleads(&self, position: usize) -> bool {
+        let one_in = 1 + self.submit.key.request % 5;
+        mix(self.submit.key.request, position as u64).is_multiple_of(one_in + 1)
+    }
+
     /// The length at which the request ends by itself, and why.
     pub(super) fn end(&self, context: usize) -> (usize, FinishReason) {
         let prompt = self.submit.prompt_length as usize;
@@ -141,6 +147,11 @@ pub(super) struct Device {
     pub(super) windows: Vec<Option<usize>>,
     pub(super) cells: Vec<Option<(u64, u64)>>,
     pub(super) last_token: Vec<u32>,
+    /// By slot: how many drafts of its last row were right.
+    pub(super) accepted: Vec<i32>,
+    /// Rows that assumed drafts to be right, and those of them that it moved back.
+    pub(super) assuming: u64,
+    pub(super) moved: u64,
     pub(super) results: VecDeque<Outcome>,
 }
 
@@ -151,6 +162,14 @@ fn pooled_tokens_of<'a>(step: &'a StepBuffers<'_>, at: usize, rows: usize, last:
     }
     let tokens = &step.pool_token[step.pool_start[at] as usize..step.pool_start[at + 1] as usize];
     if tokens.last() == Some(&(last as i32)) { tokens } else { &[] }
+}
+
+/// By how much the device moves a row back.
+fn moved(step: &StepBuffers<'_>, row: usize, accepted: &[i32]) -> usize {
+    match step.assumed_drafts[row] {
+        0 => 0,
+        assumed => (assumed - accepted[step.row_sequence[row] as usize]) as usize,
+    }
 }
 
 impl Device {
@@ -167,6 +186,8 @@ impl Device {
             let token = self.last_token[step.feed_sequence[feed] as usize];
             step.token_ids[step.feed_token[feed] as usize] = token as i32;
         }
+        let mut step = step;
+        self.move_rows(&mut step, rows);
         let fed = step.feed_sequence[..feeds].to_vec();
         let (mut longest_query, mut longest_kv, mut prefills) = (0, 0, false);
         let mut chains = vec![0; tokens];
@@ -190,7 +211,9 @@ impl Device {
                     let kept = step.kv_length[table * self.layout.max_rows() + row] as usize;
                     let indptr = &step.page_indptr[table * (self.layout.max_rows() + 1) + row..];
                     let pages = &step.page_indices[indptr[0] as usize..indptr[1] as usize];
-                    assert_eq!(pages.len(), kept.div_ceil(self.block_size), "pages cover the row's KV");
+                    let most = kept + step.assumed_drafts[row] as usize;
+                    let pages_needed = kept.div_ceil(self.block_size)..=most.div_ceil(self.block_size);
+                    assert!(pages_needed.contains(&pages.len()), "pages cover the row's KV");
                     assert!((length - kept).is_multiple_of(self.block_size));
                     let seen = self.windows[table]
                         .map_or(0, |window| (length - tokens.len() + 1).saturating_sub(window));
@@ -202,7 +225,7 @@ impl Device {
             prefills |= row >= step.header[header::NUM_DECODE_ROWS] as usize;
             assert!(!prefills || !fed.contains(&step.row_sequence[row]), "decodes come first");
             longest_query = longest_query.max(tokens.len());
-            longest_kv = longest_kv.max(length);
+            longest_kv = longest_kv.max(length + moved(&step, row, &self.accepted));
             let cell = |table: usize, position: usize| {
                 let (before, pages) = tables[table];
                 let page = pages[(position - before) / self.block_size] as usize;
@@ -216,7 +239,7 @@ impl Device {
             let from_device = sampling.map_or(0, |at| step.device_drafts[at]) as usize;
             assert!(from_device == 0 || from_device == drafts);
             for position in length - from_device..length {
-                let wrong = u32::from((position - expected.submit.prompt_length as usize) % 5 == 4);
+                let wrong = u32::from(expected.misleads(position));
                 let draft = (expected.tokens[position] + wrong) % VOCABULARY as u32;
                 let place = &mut step.token_ids[tokens.end - (length - position)];
                 assert_eq!(std::mem::replace(place, draft as i32), 0);
@@ -290,6 +313,28 @@ impl Device {
         });
         let prompt_logprobs = scores;
         self.results.push_back(Outcome { tokens, counts, logprobs, pooled, prompt_logprobs, rows: traces });
+    }
+
+    /// Moves the rows back whose sequences had fewer right drafts than they assume.
+    fn move_rows(&mut self, step: &mut StepBuffers<'_>, rows: usize) {
+        let sampled = step.header[header::NUM_SAMPLED] as usize;
+        let assuming = (0..rows).filter(|row| step.assumed_drafts[*row] > 0).collect::<Vec<_>>();
+        assert_eq!(step.header[header::NUM_MOVED_ROWS] as usize, assuming.len());
+        for row in assuming {
+            let by = moved(step, row, &self.accepted);
+            self.assuming += 1;
+            self.moved += u64::from(by > 0);
+            let pages = &step.page_indices[step.page_indptr[row] as usize..];
+            for token in step.query_start[row] as usize..step.query_start[row + 1] as usize {
+                let position = step.positions[token] as usize - by;
+                let page = pages[position / self.block_size] as usize;
+                step.positions[token] = position as i32;
+                step.slot_mapping[token] = (page * self.block_size + position % self.block_size) as i32;
+            }
+            step.kv_length[row] -= by as i32;
+            let at = step.sample_rows[..sampled].iter().position(|at| *at as usize == row).unwrap();
+            step.sample_position[at] -= by as i64;
+        }
     }
 
     /// What row `row` of the oldest step wrote is garbage, or what all rows of it did; and so is what was made from it
@@ -366,6 +411,7 @@ impl Device {
                 if right {
                     count += 1;
                     self.last_token[step.sample_sequence[at] as usize] = token;
+                    self.accepted[step.sample_sequence[at] as usize] = count - 1;
                     right = number < drafts && step.token_ids[after + 1] == token as i32;
                 }
             }

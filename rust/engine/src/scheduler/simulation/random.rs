@@ -110,6 +110,7 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
         2 => Just(Drafts::Off),
         1 => (1..6usize).prop_map(Drafts::Host),
         1 => (1..6usize).prop_map(Drafts::Device),
+        2 => (1..6usize).prop_map(Drafts::Ahead),
     ];
     (sizes, bounds, 0..3u32, drafts, 64..200usize, groups()).prop_map(
         |(sizes, bounds, horizon, drafts, max_penalties, groups)| {
@@ -262,7 +263,7 @@ proptest! {
 fn random_work_reaches_every_way_to_end_and_preemption() {
     let mut runner = TestRunner::deterministic();
     let mut sums: HashMap<&str, u64> = HashMap::new();
-    let (mut cut, mut vectors) = (0, 0);
+    let (mut cut, mut vectors, mut moved, mut unmoved) = (0, 0, 0, 0);
     for _ in 0..220 {
         let example = (setup(), prop::collection::vec(event(), 1..120)).new_tree(&mut runner).unwrap();
         let (setup, events) = example.current();
@@ -271,6 +272,8 @@ fn random_work_reaches_every_way_to_end_and_preemption() {
         world.finish();
         world.planner.stats().into_iter().for_each(|(name, count)| *sums.entry(name).or_default() += count);
         cut += world.cut_in_verification;
+        moved += world.device.moved;
+        unmoved += world.device.assuming - world.device.moved;
         vectors += world.streams.values().filter(|stream| !stream.vector.is_empty()).count();
     }
     for name in ["preemptions", "prefix_hits", "cached_tokens", "steps"] {
@@ -278,6 +281,10 @@ fn random_work_reaches_every_way_to_end_and_preemption() {
     }
     assert!(sums["certain_tokens"] >= 10, "{sums:?}");
     assert!(vectors >= 100, "{vectors} vectors");
+    assert!(
+        moved >= 50 && unmoved >= 50,
+        "{moved} rows were moved back, {unmoved} were where they should be"
+    );
     assert!(cut >= 10, "{cut} ended while drafts of theirs were verified");
     for name in ["stop", "length", "abort", "timeout", "overloaded", "error"] {
         assert!(sums[format!("finished_{name}").as_str()] >= 20, "{name}: {sums:?}");

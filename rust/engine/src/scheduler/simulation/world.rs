@@ -50,15 +50,16 @@ pub(super) enum Drafts {
     Off,
     // The client's prediction: every fifth token of it is wrong.
     Host(usize),
-    // The device's draft model: wrong in the same places.
+    // The device's draft model, besides the others or alone; then rows may follow drafts in flight.
     Device(usize),
+    Ahead(usize),
 }
 
 impl Drafts {
     fn most(self) -> usize {
         match self {
             Self::Off => 0,
-            Self::Host(most) | Self::Device(most) => most,
+            Self::Host(most) | Self::Device(most) | Self::Ahead(most) => most,
         }
     }
 }
@@ -117,13 +118,19 @@ impl World {
         planner.queue.set_horizon(setup.horizon);
         planner.set_compiler(Box::<Slow>::default(), vec![STOP_TOKEN]).unwrap();
         if setup.drafts != Drafts::Off {
-            let wanted = |source| source != Source::DraftModel || matches!(setup.drafts, Drafts::Device(_));
-            planner.set_speculation(SpeculationConfig {
+            let wanted = |source| match setup.drafts {
+                Drafts::Ahead(_) => source == Source::DraftModel,
+                Drafts::Device(_) => true,
+                Drafts::Off | Drafts::Host(_) => source != Source::DraftModel,
+            };
+            let moves = matches!(setup.drafts, Drafts::Ahead(_));
+            let config = SpeculationConfig {
                 sources: Source::ALL.iter().copied().filter(|&source| wanted(source)).collect(),
                 max_draft: setup.drafts.most(),
                 history_tokens: 100,
                 adaptive: false,
-            });
+            };
+            planner.set_speculation(config, moves);
         }
         let device = Device {
             block_size: setup.block_size,
@@ -131,6 +138,9 @@ impl World {
             layout,
             windows: windows.collect(),
             last_token: vec![u32::MAX; setup.max_sequences],
+            accepted: vec![0; setup.max_sequences],
+            assuming: 0,
+            moved: 0,
             results: VecDeque::new(),
         };
         Self {

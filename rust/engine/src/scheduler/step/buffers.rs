@@ -71,6 +71,8 @@ macro_rules! header_numbers {
             MAX_PROMPT_LOGPROBS = 20;
             /// Rows whose logits are changed outside the engine before it samples; see `Planner::processed_rows`.
             NUM_PROCESSED_ROWS = 21;
+            /// Rows that take drafts of the step before for right; see `assumed_drafts`.
+            NUM_MOVED_ROWS = 22;
         }
     };
 }
@@ -203,6 +205,9 @@ step_fields! {
     page_indptr: i32 = |layout: &StepLayout| (layout.max_rows + 1) * layout.tables;
     /// Index of the row's sequence in the sequence table.
     row_sequence: i32 = |layout: &StepLayout| layout.max_rows;
+    /// Drafts of its sequence in the step before that the row's places take for right. Where fewer are, the device moves
+    /// the row back by the wrong ones: its positions, slots, `kv_length` and `sample_position`.
+    assumed_drafts: i32 = |layout: &StepLayout| layout.max_rows;
     /// The rows that sample a token.
     sample_rows: i32 = |layout: &StepLayout| layout.max_rows;
     /// Index in the sequence table of each sampling row.

@@ -114,7 +114,11 @@ impl Planner {
         let progress = &mut self.steps.table.progress[row.slot as usize];
         progress.committed += row.count - row.drafts;
         progress.planned -= row.drafts;
-        progress.drafted = 0;
+        progress.drafted -= row.drafts;
+        if row.drafts > 0 {
+            // At most one row follows drafts in flight, and these are the oldest.
+            progress.assumed = 0;
+        }
         match row {
             RowRecord { samples: true, .. } if progress.settled > 0 => {
                 self.drop_sample(kv, row.slot, sampled)
@@ -185,8 +189,10 @@ impl Planner {
         self.queue.charge(self.steps.table.tenant[at], taken as u64);
         self.counters.completion_tokens += taken as u64;
         let tokens = &self.steps.table.tokens[at];
-        let new = &tokens[tokens.len() - taken..];
-        self.features.commit_row(&DraftedRow { row, request, sampled: sampled.len(), taken: right }, new);
+        let (before, new) = tokens.split_at(tokens.len() - taken);
+        let known = before.len() as u32;
+        let drafted = DraftedRow { row, request, known, sampled: sampled.len(), taken: right };
+        self.features.commit_row(&drafted, new);
         let failed = matches!(end, Some((FinishReason::Error, _)));
         if let Some(text) = self.features.complaint(request).or_else(|| failed.then(|| NOT_FINITE.into())) {
             self.tell(self.requests.get(request).key, text);

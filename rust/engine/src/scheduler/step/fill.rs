@@ -82,9 +82,12 @@ impl Steps {
 
         let progress = &mut self.table.progress[slot as usize];
         let (start, end) = (progress.planned, progress.planned + count);
-        let completes = end - drafts == progress.total();
+        let completes = end - drafts == progress.reach();
         progress.planned = end;
-        progress.drafted = drafts;
+        progress.assumed = progress.drafted;
+        progress.drafted += drafts;
+        out.assumed_drafts[row] = progress.assumed as i32;
+        tally.moved += usize::from(progress.assumed > 0);
         progress.pending += u32::from(completes);
         let request = self.table.request[slot as usize];
         let samples = completes && self.table.samples[slot as usize];
@@ -126,8 +129,9 @@ impl Steps {
         fill_drafts(places, features.drafts.tokens(), grant);
         if end > known {
             // Only the newest token can be unknown, and it is the one that `last_token` holds.
-            out.token_ids[tokens.end - 1] = 0;
-            out.feed_token[tally.feeds] = (tokens.end - 1) as i32;
+            let newest = tokens.start + (count - drafts) - 1;
+            out.token_ids[newest] = 0;
+            out.feed_token[tally.feeds] = newest as i32;
             out.feed_sequence[tally.feeds] = grant.slot as i32;
             tally.feeds += 1;
         }
@@ -252,6 +256,7 @@ struct Tally {
     longest_kv: usize,
     greedy: usize,
     logits: usize,
+    moved: usize,
 }
 
 /// The numbers of the step, by which its reader knows how much of each field counts.
@@ -267,6 +272,7 @@ fn fill_header(out: &mut [i64], tally: &Tally, rows: usize, decodes: usize) {
         (header::NUM_GREEDY, tally.greedy),
         (header::NUM_LOGITS, tally.logits),
         (header::NUM_DECODE_ROWS, decodes),
+        (header::NUM_MOVED_ROWS, tally.moved),
     ];
     out.fill(0);
     values.iter().for_each(|&(field, value)| out[field] = value as i64);

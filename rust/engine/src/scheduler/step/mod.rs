@@ -115,6 +115,8 @@ pub(super) struct StepRecord {
 /// O(sequences) of memory, besides the steps in flight, whose records are used again.
 pub(super) struct Steps {
     block_size: usize,
+    /// The device moves rows that follow drafts in flight, and so rows may follow them.
+    moves: bool,
     table: SequenceTable,
     running: Vec<Runner>,
     in_flight: VecDeque<StepRecord>,
@@ -134,6 +136,7 @@ impl Steps {
     pub fn new(max_sequences: usize, block_size: usize) -> Self {
         Self {
             block_size,
+            moves: false,
             table: SequenceTable::new(max_sequences),
             running: Vec::with_capacity(max_sequences),
             in_flight: VecDeque::new(),
@@ -144,6 +147,16 @@ impl Steps {
             published: Vec::new(),
             found: Vec::new(),
         }
+    }
+
+    /// Lets rows of sequences that enter from now on follow drafts in flight, or not.
+    pub fn set_moves(&mut self, moves: bool) {
+        self.moves = moves;
+    }
+
+    /// Whether rows may follow drafts in flight.
+    pub fn moves(&self) -> bool {
+        self.moves
     }
 
     pub fn table(&self) -> &SequenceTable {
@@ -225,8 +238,8 @@ impl Steps {
             holds(progress.known as usize == self.table.tokens[at].len(), "known tokens are the tokens")?;
             holds(progress.committed <= progress.planned, "what is committed was planned")?;
             holds(
-                progress.planned <= progress.total() - u32::from(progress.drafted > 0) + progress.drafted
-                    && progress.total() <= progress.limit,
+                progress.planned <= progress.reach() - u32::from(progress.drafted > 0)
+                    && progress.reach() <= progress.limit,
                 "no overshoot",
             )?;
             holds(progress.committed < progress.known, "the last known token has no committed KV")?;
@@ -241,6 +254,11 @@ impl Steps {
                 progress.pending + progress.settled == sampled,
                 "steps in flight complete what is pending, or known already",
             )?;
+            let rows = self.in_flight.iter().flat_map(|step| &step.rows);
+            let live = rows.filter(|row| row.slot == slot && row.generation == generation);
+            let drafted: u32 = live.map(|row| row.drafts).sum();
+            holds(progress.drafted == drafted, "steps in flight have the drafts")?;
+            holds(progress.assumed <= progress.drafted, "drafts that are assumed right are in flight")?;
         }
         Ok(())
     }

@@ -72,6 +72,7 @@ impl StepLayout {
         for row in has_rows..rows {
             step.query_start[row + 1] = step.query_start[row] + i32::from(decodes);
             step.row_sequence[row] = 0;
+            step.assumed_drafts[row] = 0;
         }
         step.logit_row[has_logits..logits].fill(0);
         step.logit_token[has_logits..logits].fill(0);
@@ -171,7 +172,7 @@ mod tests {
             for row in rows.len()..wanted_rows {
                 let count = new.query_start[row + 1] - new.query_start[row];
                 prop_assert_eq!(count, i32::from(decodes));
-                prop_assert_eq!(new.kv_length[row], count);
+                prop_assert_eq!((new.kv_length[row], new.assumed_drafts[row]), (count, 0));
                 let (page, end) = (new.page_indptr[row] as usize, new.page_indptr[row + 1] as usize);
                 prop_assert_eq!(end - page, count as usize);
                 prop_assert!(new.page_indices[page..end].iter().all(|page| *page == 0));

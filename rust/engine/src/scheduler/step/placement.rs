@@ -68,6 +68,7 @@ impl Steps {
             committed: computed,
             limit,
             prefill: known,
+            moves: self.moves,
             ..Progress::default()
         };
         let own = kv.demand(held, policy::expected_tokens(&progress, horizon)).saturating_sub(needed);
@@ -121,10 +122,11 @@ impl Steps {
         tokens
     }
 
-    /// Releases the blocks that only wrong drafts needed.
+    /// Releases the blocks that only wrong drafts needed, and no row in flight may need.
     pub fn release_draft_blocks(&mut self, kv: &mut KvAllocator, slot: u32) {
         let at = slot as usize;
-        let needed = (self.table.progress[at].known as usize).div_ceil(self.block_size);
+        let progress = &self.table.progress[at];
+        let needed = (progress.known.max(progress.planned) as usize).div_ceil(self.block_size);
         kv.cut(&mut self.table.held[at], needed);
     }
 }

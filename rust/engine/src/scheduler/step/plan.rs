@@ -56,9 +56,9 @@ impl Steps {
             "a row's drafts are all of the host or of the device"
         );
         let progress = self.table.progress[grant.slot as usize];
-        // Drafts follow the last known token.
+        // Drafts follow the row's last token.
         let end = (progress.planned + grant.count) as usize;
-        let wanted = match end == progress.total() as usize {
+        let wanted = match end == progress.reach() as usize {
             true if on_device => usize::from(device),
             true => segments.total(),
             false => 0,
@@ -130,6 +130,10 @@ impl Planner {
             kv.slide(held, planned);
             if held.covered() >= blocks || kv.extend(held, blocks, blocks).is_ok() {
                 return true;
+            }
+            if self.steps.table.progress[slot as usize].drafted > 0 {
+                // It may not need them: nothing is preempted for drafts in flight.
+                return false;
             }
             let Some(&Runner { slot: victim, .. }) = self.steps.running.last() else { return false };
             self.preempt(kv, victim);

@@ -11,6 +11,14 @@
 //!              or matched    rows in flight                    on the device only
 //! ```
 //!
+//! Drafts in flight count as planned until their step is committed; then those that were wrong do not:
+//!
+//! ```text
+//!  step N            t d d d          planned ends behind its drafts
+//!  step N+1, ahead           u e e    laid out as if all of N's drafts were right: `assumed` is 3
+//!  N has one right   t d u e e        the device has moved N+1 back by two, and so does the commit of N
+//! ```
+//!
 //! Acquire and release are O(1); block tables keep their capacity from owner to owner.
 
 use pyengine_kernels_cpu::sampler::SamplingRow;
@@ -39,20 +47,31 @@ pub struct Progress {
     pub limit: u32,
     /// Tokens known at admission: up to here it is prefill.
     pub prefill: u32,
-    /// Draft tokens in the step in flight, beyond the known ones.
+    /// Draft tokens in steps in flight, beyond those above.
     pub drafted: u32,
+    /// Of those, what the newest row in flight takes for right: no row follows it until that is known.
+    pub assumed: u32,
+    /// Rows may follow drafts in flight, as the device moves them back by the wrong ones.
+    pub moves: bool,
 }
 
 impl Progress {
-    /// Tokens once all steps in flight have run.
+    /// Tokens once all steps in flight have run, if all drafts in them are wrong.
     pub fn total(&self) -> u32 {
         self.known + self.pending
     }
 
-    /// Tokens that a step could compute now. 0 at a predictable end, even if its last token is still in flight, and
-    /// while drafts are: it is not known yet how many of them are right.
+    /// The same if all of them are right.
+    pub fn reach(&self) -> u32 {
+        self.total() + self.drafted
+    }
+
+    /// Tokens that a step could compute now. 0 at a predictable end, even if its last token is still in flight or only
+    /// drafts may come so far. While drafts are in flight it is not known how many of them are right: only where the
+    /// device moves rows may one step more follow them.
     pub fn remaining(&self) -> u32 {
-        if self.drafted == 0 && self.total() < self.limit { self.total() - self.planned } else { 0 }
+        let waits = self.drafted > 0 && (self.assumed > 0 || !self.moves);
+        if !waits && self.reach() < self.limit { self.reach() - self.planned } else { 0 }
     }
 
     /// Whether it goes on by its newest token, and by those before it that were not sampled.
@@ -167,5 +186,18 @@ mod tests {
         progress.planned = 9;
         progress.pending = 1;
         assert_eq!(progress.remaining(), 0);
+    }
+
+    #[test]
+    fn one_row_at_most_follows_drafts_whose_number_is_open() {
+        // Seven known tokens, the last of them in flight with three drafts.
+        let in_flight =
+            Progress { known: 7, pending: 1, planned: 10, drafted: 3, limit: 20, ..Progress::default() };
+        assert_eq!(in_flight.remaining(), 0);
+        let mut moved = Progress { moves: true, ..in_flight };
+        assert_eq!((moved.reach(), moved.remaining()), (11, 1));
+        moved.assumed = 3;
+        assert_eq!(moved.remaining(), 0);
+        assert_eq!(Progress { assumed: 0, limit: 11, ..moved }.remaining(), 0, "it may have come to its end");
     }
 }

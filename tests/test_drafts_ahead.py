@@ -1,0 +1,80 @@
+"""Steps with drafts that are planned while the drafts before them are verified."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pyengine import AsyncEngine, Completion, SamplingParams
+from pyengine.model.batch import StepBuffers
+from pyengine.model.simulated import SimulatedRunner, SimulatedStep
+
+ACCEPTANCE = 0.7
+
+
+@pytest.fixture
+def moved(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of each step of the simulated device, how many of its rows follow drafts in flight."""
+    seen: list[int] = []
+    launch = SimulatedRunner.launch
+
+    def launched(runner: SimulatedRunner, buffers: StepBuffers) -> SimulatedStep:
+        seen.append(buffers.num_moved_rows)
+        return launch(runner, buffers)
+
+    monkeypatch.setattr(SimulatedRunner, "launch", launched)
+    return seen
+
+
+async def begin(engine: AsyncEngine) -> None:
+    """Read the beginning of an answer, and give up the rest."""
+    async for _ in engine.generate([7, 8], SamplingParams(max_tokens=400)):
+        return
+
+
+async def answers(**settings: Any) -> list[Completion]:
+    """Answers of all kinds of length, some of which end by a stop string or are given up."""
+    async with AsyncEngine(
+        device="simulated",
+        simulated_step_ms=0.2,
+        simulated_acceptance=ACCEPTANCE,
+        mode="local",
+        **settings,
+    ) as engine:
+        generations = [
+            engine.generate(
+                list(range(5, 20 + 7 * number)),
+                SamplingParams(
+                    max_tokens=5 * number + 1,
+                    seed=number,
+                    temperature=1.0,
+                    ignore_eos=True,
+                    stop=("e",) if number % 5 == 4 else (),
+                    logprobs=1 if number % 7 == 3 else None,
+                ),
+            )
+            for number in range(16)
+        ]
+        given_up = [begin(engine) for _ in range(3)]
+        done = await asyncio.gather(*generations)
+        await asyncio.gather(*given_up)
+    return list(done)
+
+
+async def test_drafts_that_are_planned_ahead_change_no_token(moved: list[int]) -> None:
+    plain = await answers(speculation=())
+    assert not any(moved)
+    drafted = await answers(speculation=("draft_model",), max_draft=4)
+    assert sum(moved) > 100
+    kept = [(each.token_ids, each.text, each.finish_reason, each.logprobs) for each in plain]
+    assert kept == [
+        (each.token_ids, each.text, each.finish_reason, each.logprobs) for each in drafted
+    ]
+    assert sum(each.usage.accepted_drafts for each in drafted) > 100
+    assert sum(each.usage.rejected_drafts for each in drafted) > 100
+
+
+async def test_with_proposers_of_the_host_a_step_waits_for_the_tokens(moved: list[int]) -> None:
+    drafted = await answers(speculation=("ngram", "draft_model"), max_draft=4)
+    assert sum(each.usage.accepted_drafts for each in drafted) > 100
+    assert not any(moved)

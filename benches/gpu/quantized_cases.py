@@ -4,7 +4,7 @@ The floor is that of their bytes; the ``mm`` of :mod:`benches.gpu.layer_cases` h
 matrices beside them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,17 @@ from benches.gpu.cases import Case, by
 from benches.gpu.floors import Shape
 from benches.gpu.layer_cases import works
 from benches.gpu.part import Bench
+from benches.gpu.timing import Work, copies
+from pyengine.kernels.layers.packed_product import PackedTensor
 from pyengine.kernels.layers.quantize import FLOAT8
 
 ROWS = (1, 8, 64, 2048)
 STEP = 128
+PACKED = ((4, 32), (4, 64), (8, 32))
+"""Bits, and inputs of a group."""
+
+INNER_TILES = 8
+"""Of torch's layout of 4 bits."""
 
 
 def quantized_cases(bench: Bench, shape: Shape) -> Iterator[Case]:
@@ -29,6 +36,9 @@ def quantized_cases(bench: Bench, shape: Shape) -> Iterator[Case]:
     for name, (outputs, inputs) in matrices.items():
         for rows in (1, 3) if bench.tiny else ROWS:
             yield float8_blocks(bench, rows, name, outputs, inputs)
+            for bits, group in PACKED:
+                if inputs % group == 0:
+                    yield integers(bench, rows, name, (outputs, inputs), bits, group)
     for rows in (1, 3) if bench.tiny else ROWS:
         yield float8_groups(bench, rows, shape.hidden)
 
@@ -45,11 +55,66 @@ def float8_blocks(bench: Bench, rows: int, name: str, outputs: int, inputs: int)
         return x, x_scales, weight, scales, None, STEP, out
 
     weights = outputs * (inputs + 4 * steps)
+    kernels = by(bench, "layers.block_product", "block_product")
+    if bench.device.type == "cuda" and rows % 4 == 0:
+        kernels["torch"] = library_blocks
     return Case(
         "block_product",
         f"{rows} rows by {name}",
-        works(bench, by(bench, "layers.block_product", "block_product"), buffers, weights),
+        works(bench, kernels, buffers, weights),
         read=weights + rows * (inputs + 4 * steps + outputs * dtype.itemsize),
+        flops=2 * rows * outputs * inputs,
+    )
+
+
+def library_blocks(
+    x: torch.Tensor, x_scales: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor, *_: Any
+) -> None:
+    """cuBLAS's, on Hopper from CUDA 12.9 on: weights have a scale for each 128 outputs."""
+    scaling = torch.nn.functional.ScalingType
+    torch.nn.functional.scaled_mm(
+        x, weight.t(), x_scales.t(), scaling.BlockWise1x128, scales[:, ::STEP],
+        scaling.BlockWise128x128, output_dtype=torch.bfloat16,
+    )  # fmt: skip
+
+
+def integers(
+    bench: Bench, rows: int, name: str, shape: tuple[int, int], bits: int, group: int
+) -> Case:
+    """Symmetric integers with a scale in 16 bits for each group of inputs."""
+    dtype, device = torch.bfloat16 if bench.cuda else torch.float32, bench.device
+    outputs, inputs = shape
+
+    def octets() -> torch.Tensor:
+        size = outputs, inputs * bits // 8
+        return torch.randint(0, 256, size, dtype=torch.uint8, device=device)
+
+    def buffers() -> tuple[Any, ...]:
+        values = octets() if bits == 4 else octets().view(torch.int8)
+        scales = torch.rand(inputs // group, outputs, device=device).to(torch.bfloat16)
+        weight = PackedTensor(values, scales, None, None, bits, group)
+        x = torch.randn(rows, inputs, dtype=dtype, device=device)
+        return x, weight, None, torch.empty(rows, outputs, dtype=dtype, device=device)
+
+    def of_library() -> Sequence[Work]:
+        """The product of 4 bits that torch has, of a layout of its own."""
+        made = []
+        for _ in range(copies(outputs * inputs // 2, bench.tiny)):
+            x = torch.randn(rows, inputs, dtype=dtype, device=device)
+            weight = torch._convert_weight_to_int4pack(octets(), INNER_TILES)
+            scales = torch.rand(inputs // group, outputs, 2, device=device).to(dtype)
+            made.append(partial(torch._weight_int4pack_mm, x, weight, group, scales))
+        return made
+
+    weights = outputs * inputs * bits // 8 + 2 * outputs * inputs // group
+    made = works(bench, by(bench, "layers.packed_product", "packed_product"), buffers, weights)
+    if bench.device.type == "cuda" and bits == 4:
+        made["torch"] = of_library
+    return Case(
+        "packed_product",
+        f"{rows} rows by {name}, {bits} bits by {group}",
+        made,
+        read=weights + rows * (inputs + outputs) * dtype.itemsize,
         flops=2 * rows * outputs * inputs,
     )
 

@@ -8,6 +8,7 @@ import torch
 from transformers import LlamaConfig
 
 from pyengine.kernels.layers.block_product import block_product, block_product_reference
+from pyengine.kernels.layers.packed_product import packed_product, packed_product_reference
 from pyengine.kernels.layers.quantize import FLOAT8, quantize_groups, quantize_groups_reference
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start_gpu import start_on_gpu
@@ -15,6 +16,7 @@ from pyengine.settings.config import EngineConfig
 from tests.gpu.test_kernels import normal
 from tests.gpu.test_runner import step_logits
 from tests.kernels.pairs import assert_close, both
+from tests.kernels.test_packed_product import drawn
 from tests.model.llamas import make_model, prompts
 from tests.model.quantized import make_twins
 from tests.model.test_quantized_folders import FORMATS
@@ -48,6 +50,26 @@ def test_products_of_8_bits_in_blocks(shape: tuple[int, int], rows: int) -> None
     assert_close(ours[-1], theirs[-1], 2, 2e-3 * float(theirs[-1].float().std()))
 
 
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("bits", "group", "kind"),
+    [(4, 32, "symmetric"), (4, 128, "zeros"), (4, 32, "minimums"), (8, 32, "symmetric"),
+     (8, 4096, "zeros")],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_products_of_integers(
+    dtype: torch.dtype, bits: int, group: int, kind: str, shape: tuple[int, int], rows: int
+) -> None:
+    outputs, inputs = shape
+    group = group if inputs % group == 0 else inputs
+    weight = drawn(rows, bits, group, outputs, inputs, kind, torch.float16)
+    x, bias = normal(rows, inputs, dtype=dtype), normal(outputs, dtype=dtype, seed=1)
+    given = x, weight, bias, torch.zeros(rows, outputs, dtype=dtype, device="cuda")
+    ours, theirs = both(packed_product, packed_product_reference, *given)
+    assert_close(ours[-1], theirs[-1], 2, 2e-4 * float(theirs[-1].float().std()))
+
+
 # Sizes of which every product is the device's own.
 SIZES: dict[str, Any] = {
     "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4,
@@ -56,7 +78,13 @@ SIZES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "most"), [("fp8 in blocks", 0.7), ("float-quantized, channels", 0.7)]
+    ("kind", "most"),
+    [
+        ("fp8 in blocks", 0.7),
+        ("float-quantized, channels", 0.7),
+        ("awq", 0.6),
+        ("gptq, 8 bits", 0.8),
+    ],
 )
 def test_a_model_says_what_its_dense_twin_says(kind: str, most: float, tmp_path: Path) -> None:
     """``most``: of the bytes of the dense twin's weights, embedding and head, which stay, too."""

@@ -25,6 +25,7 @@ from pyengine.kernels.layers import (
     grouped,
     head_norm,
     norm,
+    packed_product,
     quantize,
     rope,
     router,
@@ -85,8 +86,19 @@ def quantized() -> Iterator[tuple[str, Work]]:
                 of(FP8, INTERMEDIATE, HIDDEN),
                 of(FP32, HIDDEN // 128, INTERMEDIATE),
             )
-            given = small, scales, weight, of_outputs, None, 128, out
-            yield kind, partial(block_product.block_product, *given)
+            blocks = small, scales, weight, of_outputs, None, 128, out
+            yield kind, partial(block_product.block_product, *blocks)
+            for bits, group, asymmetric in ((4, 32, False), (4, 128, True), (8, 32, False)):
+                given = x, packed(bits, group, asymmetric=asymmetric), None, out
+                yield kind, partial(packed_product.packed_product, *given)
+
+
+def packed(bits: int, group: int, *, asymmetric: bool) -> packed_product.PackedTensor:
+    """Weights with scales in bfloat16, and zeros if ``asymmetric``."""
+    values = of(torch.int8 if bits == 8 else torch.uint8, INTERMEDIATE, HIDDEN * bits // 8)
+    scales = of(BF16, HIDDEN // group, INTERMEDIATE)
+    zeros = of(torch.uint8, *scales.shape) if asymmetric else None
+    return packed_product.PackedTensor(values, scales, zeros, None, bits, group)
 
 
 def experts() -> Iterator[tuple[str, Work]]:

@@ -37,3 +37,24 @@ def kernels_round_to_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
         return exact.to(dtype).view(bits).numpy().view(unsigned).reshape(np.shape(data))
 
     monkeypatch.setattr(interpreter, "_convert_float", convert)
+
+
+@pytest.fixture(autouse=True)
+def kernels_multiply_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a GPU does; Triton's interpreter multiplies the bits as integers."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    theirs = interpreter.InterpreterBuilder.create_dot
+
+    def widened(handle: Any) -> Any:
+        if handle.dtype.scalar != tl.bfloat16:
+            return handle
+        bits = np.ascontiguousarray(handle.data)
+        numbers = torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16).float().numpy()
+        return interpreter.TensorHandle(numbers, tl.float32)
+
+    def dot(self: Any, a: Any, b: Any, *more: Any) -> Any:
+        return theirs(self, widened(a), widened(b), *more)
+
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", dot)

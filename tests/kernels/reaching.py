@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from pyengine.kernels.sampling import sample as sampling
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.layers import parts
 from pyengine.model.torch.layers.block_linear import step_of
+from pyengine.model.torch.layers.weight_only_linear import has_product
 from pyengine.model.torch.ops import KERNELS
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start_cpu import start_on_cpu
@@ -35,20 +37,38 @@ from tests.model.quantized import Pack, make_twins
 from tests.models import random_llama
 from tests.torch_devices import OverlappingQueue
 
-ROWS, TOKENS, LONGEST = 32, 512, 512
+ROWS, TOKENS, LONGEST = 24, 512, 512
 SHAPE: dict[str, Any] = {
     "hidden_size": 64, "head_dim": 16, "intermediate_size": 64, "num_attention_heads": 32,
     "num_key_value_heads": 8, "num_hidden_layers": 1, "max_position_embeddings": 2048,
 }  # fmt: skip
-# Models whose layers ask for other kernels: what their config.json has besides, and their weights.
-MODELS: dict[str, tuple[dict[str, Any], Pack | None]] = {
-    "plain": ({}, None),
-    "windows": ({"architectures": ["MistralForCausalLM"], "sliding_window": 64}, None),
-    "float8 in blocks": (
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model whose layers ask for kernels of its own.
+
+    Attributes:
+        config: What its config.json has besides.
+        pack: Quantizes its layers in its files.
+        settings: It is served with.
+    """
+
+    config: dict[str, Any] = field(default_factory=dict)
+    pack: Pack | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+MODELS = {
+    "plain": Model(),
+    "windows": Model({"architectures": ["MistralForCausalLM"], "sliding_window": 64}),
+    "float8 in blocks": Model(
         {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}},
         partial(packing.block_fp8, side=128),
     ),
-}  # fmt: skip
+    # With drafts there may be more logits than rows.
+    "int4": Model(settings={"quantization": "int4", "speculation": ("ngram",)}),
+}
 
 
 @contextmanager
@@ -86,14 +106,15 @@ def like_a_gpu() -> list[Any]:
             ("torch_ops", lambda _device: KERNELS),
             ("is_packed", lambda *_: False),
             ("is_blocks", lambda weight, *_: step_of(weight) > 0),
+            ("is_weight_only", lambda weight, *_: has_product(weight)),
         )
     ]
 
 
-def start(folder: Path) -> TorchRunner:
+def start(folder: Path, settings: dict[str, Any]) -> TorchRunner:
     config = EngineConfig(
         model=str(folder), device="cpu", max_sequences=ROWS, max_tokens_per_step=TOKENS,
-        num_blocks=512, max_context=LONGEST,
+        num_blocks=512, max_context=LONGEST, **settings,
     )  # fmt: skip
     return start_on_cpu(
         config,
@@ -108,6 +129,7 @@ def serve(runner: TorchRunner) -> None:
     for rows in (1, 2, 3, 5, 8, 13, 21, ROWS):
         compute(runner, [1] * rows)
         compute(runner, [1] * rows, greedy=True)
+        compute(runner, [9] * rows)  # as with drafts: logits of every token
         compute(runner, [1] * rows, penalties=2)
         compute(runner, [1] * rows, penalties=1, logprobs=True)
         compute(runner, [1] * rows, logprobs=True)
@@ -121,21 +143,21 @@ def serve(runner: TorchRunner) -> None:
 
 
 def main() -> None:
-    for name, (more, pack) in MODELS.items():
+    for name, model in MODELS.items():
         started: set[str] = set()
         served: set[str] = set()
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "model"
             folder.mkdir()
             random_llama(folder, **SHAPE)
-            if pack is not None:
-                folder = make_twins(folder, more["quantization_config"], pack)[0]
+            if model.pack is not None:
+                folder = make_twins(folder, model.config["quantization_config"], model.pack)[0]
             config = folder / "config.json"
-            config.write_text(json.dumps(json.loads(config.read_text()) | more))
+            config.write_text(json.dumps(json.loads(config.read_text()) | model.config))
             patches = like_a_gpu()
             for each in patches:
                 each.start()
-            runner = start(folder)
+            runner = start(folder, model.settings)
             with noted(started):
                 warm_up(runner, LONGEST)
             with noted(served):

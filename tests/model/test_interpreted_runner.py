@@ -7,6 +7,7 @@ steps, with what the planner, graphs' buckets and overlapping steps give them.
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.grammar import choice
 from pyengine.kernels import feed
+from pyengine.kernels.layers.packed_product import packed_product
 from pyengine.kernels.sampling import greedy as greedy_kernels
 from pyengine.kernels.sampling import penalties, top_logprobs, verify
 from pyengine.kernels.sampling import reference as sampling_reference
@@ -24,8 +26,10 @@ from pyengine.kernels.sampling import sample as sampling
 from pyengine.model.torch.attention.by_kind import AttentionByKind
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
+from pyengine.model.torch.layers import parts
 from pyengine.model.torch.layers.parts import TorchParts
-from pyengine.model.torch.ops import KERNELS
+from pyengine.model.torch.layers.weight_only_linear import has_product
+from pyengine.model.torch.ops import KERNELS, TorchOps
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start_cpu import start_on_cpu
 from pyengine.settings.config import EngineConfig
@@ -141,6 +145,42 @@ async def test_every_family_says_what_transformers_says(
         backend = runners[0]._open_model().backend
     assert [answer.token_ids] == greedy(model, [prompt], 2)
     assert isinstance(backend, AttentionByKind) == name.startswith(("gemma 4", "llama 4"))
+
+
+@pytest.mark.slow
+async def test_quantized_weights_say_what_dense_ones_of_their_numbers_say(
+    runners: list[TorchRunner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Layers in 4 bits, the head in 8: the same tokens, prompts beside decodes, drafts too."""
+    random_llama(tmp_path, seed=4, **TINY)
+    prompts = [prompt[:24] for prompt in mixed_prompts()[2:4]]
+    params = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+    launches, launched = 0, []
+
+    def product(*given: Any) -> None:
+        nonlocal launches
+        launches += 1
+        packed_product(*given)
+
+    def ops(_device: torch.device) -> TorchOps:
+        return replace(KERNELS, packed_product=product)
+
+    monkeypatch.setattr(parts, "torch_ops", ops)
+    monkeypatch.setattr(parts, "is_packed", lambda *_: False)
+    tokens = []
+    for stays in (True, False):
+        monkeypatch.setattr(
+            parts, "is_weight_only", lambda weight, _, stays=stays: stays and has_product(weight)
+        )
+        async with AsyncEngine(
+            tmp_path, max_sequences=2, kv_cache_mib=1, prefill_chunk=16, quantization="int4",
+            speculation=("ngram",), _adaptive_drafts=False,
+        ) as engine:  # fmt: skip
+            answers = await asyncio.gather(*(engine.generate(p, params) for p in prompts))
+        tokens.append([answer.token_ids for answer in answers])
+        launched.append(launches)
+    assert tokens[0] == tokens[1]
+    assert launched[0] == launched[1] > 6  # none by dense ones
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from pyengine.kernels.layers import (
     grouped,
     head_norm,
     norm,
+    packed_product,
     quantize,
     rope,
     router,
@@ -33,6 +34,8 @@ class TorchOps:
         quantize_groups: (x, out, scales, group), see there.
         block_product: (x, x_scales, weight, scales, bias or None, step, out), see
             :mod:`pyengine.kernels.layers.block_product`.
+        packed_product: (x, weight, bias or None, out), see
+            :mod:`pyengine.kernels.layers.packed_product`.
         route: (logits, experts, weights, routed, live, ...), see
             :mod:`pyengine.kernels.layers.router`.
         grouped: (x, weight, bias or None, ends, out), see :mod:`pyengine.kernels.layers.grouped`.
@@ -69,6 +72,9 @@ class TorchOps:
         ],
         None,
     ]
+    packed_product: Callable[
+        [torch.Tensor, packed_product.PackedTensor, torch.Tensor | None, torch.Tensor], None
+    ]
     route: Callable[..., None]
     grouped: Callable[
         [torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor], None
@@ -83,6 +89,7 @@ KERNELS = TorchOps(
     quantize_rows=quantize.quantize_rows,
     quantize_groups=quantize.quantize_groups,
     block_product=block_product.block_product,
+    packed_product=packed_product.packed_product,
     route=router.route,
     grouped=grouped.grouped,
 )
@@ -94,6 +101,7 @@ REFERENCES = TorchOps(
     quantize_rows=quantize.quantize_rows_reference,
     quantize_groups=quantize.quantize_groups_reference,
     block_product=block_product.block_product_reference,
+    packed_product=packed_product.packed_product_reference,
     route=router.route_reference,
     grouped=grouped.grouped_reference,
 )

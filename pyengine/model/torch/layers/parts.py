@@ -39,6 +39,7 @@ from pyengine.model.torch.layers.norms import (
 )
 from pyengine.model.torch.layers.packed_experts import PackedExperts
 from pyengine.model.torch.layers.packed_linear import DTYPES, PackedLinear, is_packed
+from pyengine.model.torch.layers.weight_only_linear import WeightOnlyLinear, is_weight_only
 from pyengine.model.torch.memory import logits_bytes
 from pyengine.model.torch.ops import TorchOps, torch_ops
 from pyengine.model.torch.transfer import Transfer
@@ -129,7 +130,7 @@ class TorchParts:
     ) -> Linear:
         """By torch's library.
 
-        Quantized weights stay so on a CPU, and on a GPU floats of 8 bits; others become dense ones
+        Quantized weights stay so where the device has a product for them; others become dense ones
         of the parts' data type.
         """
         reduce = reduce and self.ranks > 1
@@ -141,6 +142,8 @@ class TorchParts:
             return BlockLinear(self, weight, bias, reduce=reduce)
         # A head may have the weights of a table.
         tensor = self._tables.get(weight)
+        if tensor is None and is_weight_only(weight, self.device):
+            return WeightOnlyLinear(self, weight, bias, reduce=reduce)
         if tensor is None:
             tensor = self.transfer.matrix(weight)
         vector = None if bias is None else self.transfer.vector(bias)

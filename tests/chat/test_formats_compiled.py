@@ -1,5 +1,6 @@
 """Chat formats: what the parser reads, the compiled grammar writes, token by token."""
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,6 +100,33 @@ ALIKE = [
         "\n</tool_call>",
     ),
 ]
+
+
+@FORMAT
+@pytest.mark.parametrize("tools", [TOOLS, IN_ANY_ORDER], ids=["schema", "any"])
+def test_a_call_is_closed_anywhere(
+    form: ChatFormat, tools: list[Tool], tokenizer: Tokenizer, context: GrammarContext
+) -> None:
+    grammar = form.grammar(tools, "required", reasoning=False)
+    assert grammar is not None
+    compiled = compile_grammar(context, grammar.description())
+    mask = np.zeros(context.mask_words, np.uint32)
+    draws = random.Random(1)
+    for _ in range(3):
+        state, taken = compiled.start(), 0
+        while not state.is_terminated and taken < 60:
+            closing = state.closing_tokens()
+            assert closing is not None
+            state.fill_mask(mask)
+            may = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
+            assert state.advance(int(draws.choice(may)))
+            taken += 1
+        closing = state.closing_tokens()
+        assert closing is not None
+        assert all(map(state.advance, closing))
+        state.fill_mask(mask)
+        end = tokenizer.eos_token_ids[0]
+        assert state.is_terminated or mask[end // 32] >> (end % 32) & 1
 
 
 TURNED = Tool(

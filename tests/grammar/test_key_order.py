@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from tests.grammar.schema_suite import Accepts, RefusedError, read, run, written
 from tests.grammar.test_grammar import demo
@@ -164,6 +165,61 @@ def test_parts_in_any_order(separator: Any) -> None:
     free = {"kind": "sequence", "parts": [{"kind": "free_text", "until": ["a"]}, grammar]}
     with pytest.raises(ValueError, match="put a text between them"):
         demo().compile(free)
+
+
+KEYS = {f"key{at}": {"type": "integer"} for at in range(60)}
+VALUES = ["a", "bb", "ccc", 1, 22, 333]
+
+
+@pytest.mark.parametrize(
+    ("schema", "begun", "least"),
+    [
+        ({"properties": KEYS, "required": list(KEYS)}, '{"z": 1', 10 * 9 + 50 * 10 + 60 * 2 + 1),
+        ({"properties": KEYS, "required": list(KEYS)}, '{"key7": 1, "', 9 * 9 + 50 * 10 + 58 * 2),
+        (
+            {
+                "properties": {"a": {"properties": KEYS, "required": ["key0", "key1"]}, "b": {}},
+                "patternProperties": {"^x": {"type": "boolean"}},
+                "required": ["a", "b"],
+            },
+            '{"x": true, "a": {"y": [], "key5": 1',
+            len(', "key0": 0, "key1": 0}, "b": 0}'),
+        ),
+        (
+            {"properties": {"a": {"const": 1}}, "required": ["a"], "maxProperties": 3},
+            '{"b": 1, "c": 2',
+            len(', "a": 1}'),
+        ),
+        (
+            {"items": {"enum": VALUES}, "uniqueItems": True, "minItems": 4, "maxItems": 5},
+            '["ccc", 333',
+            len(", 1, 22]"),
+        ),
+    ],
+)
+def test_a_closing_is_the_shortest(schema: dict[str, Any], begun: str, least: int) -> None:
+    """Past keys that the schema does not name, however many orders the others have."""
+    whole = {"type": "array" if "items" in schema else "object", **schema}
+    description = {"kind": "json_schema", "schema": whole, "key_order": "any"}
+    state = demo().compile(description).start()
+    assert all(map(state.advance, demo().ids(begun)))
+    closing = demo().tokenizer.decode(state.closing_tokens() or [])
+    assert len(closing) == least
+    assert Draft202012Validator(whole).is_valid(json.loads(begun + closing))
+
+
+def test_a_required_key_is_not_passed_over() -> None:
+    """What is written here in the schema's order, because of a number that is not whole."""
+    fraction = {"type": "number", "not": {"multipleOf": 1}}
+    schema = {"properties": {"a": {}, "b": fraction, "c": {}, "d": {}}, "required": ["b", "d"]}
+    description = {"kind": "json_schema", "schema": {"type": "object", **schema}}
+    compiled = demo().compile(description)
+    for begun, taken in [('{"a": 1, "b": 0.5, "d": 1, "z": 1', True), ('{"c": 1', False)]:
+        state = compiled.start()
+        assert all(map(state.advance, demo().ids(begun))) == taken
+    for begun in ('{"z', '{"a": 1, "c', '{"b": 0.5, "c": 1, "z', '{"b": 0.5, "z'):
+        state = compiled.start()
+        assert not all(map(state.advance, demo().ids(begun))), begun
 
 
 def test_many_keys_are_taken_and_too_many_refused_by_name() -> None:

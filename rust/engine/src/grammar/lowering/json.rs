@@ -268,6 +268,13 @@ impl Schemas<'_> {
         let least = count("minProperties").unwrap_or(0).saturating_sub(required.len() as u64);
         let most = count("maxProperties").map(|most| most.saturating_sub(required.len() as u64));
         let bits = Bits::new(keys.len(), least.max(most.unwrap_or(0)), self.any_order);
+        // In the schema's order a required key that is passed over could not come any more.
+        let passed = match self.any_order {
+            true => Vec::new(),
+            false => required.clone(),
+        };
+        let before =
+            |at: usize| passed.iter().filter(move |one| **one < at).map(|one| format!("bit_set({one})"));
         if bits.end > BITS {
             return Err(self.too_many(&keys, bits));
         }
@@ -280,11 +287,12 @@ impl Schemas<'_> {
             // The colon is a lexeme of its own: in another case of the schema the same key may be one of the others.
             let key = literal(&Value::String(name.clone()).to_string());
             let value = self.expression(value)?;
-            members.add(&format!("{key} {colon} {value}"), &format!("set_bit({at})"), &bits.open(at));
+            let open = all([bits.open(at)].into_iter().chain(before(at)));
+            members.add(&format!("{key} {colon} {value}"), &format!("set_bit({at})"), &open);
         }
         for other in others.iter().filter(|_| most != Some(0)) {
-            let room = most.map(|most| format!("lt({}, {most})", bits.counter())).unwrap_or_default();
-            members.add(other, &bits.counted(), &room);
+            let room = most.map(|most| format!("lt({}, {most})", bits.counter()));
+            members.add(other, &bits.counted(), &all(room.into_iter().chain(before(usize::MAX))));
         }
         let enough = (least > 0).then(|| format!("ge({}, {least})", bits.counter()));
         let ended = all(required.iter().map(|at| format!("bit_set({at})")).chain(enough));

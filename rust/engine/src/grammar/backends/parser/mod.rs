@@ -17,8 +17,10 @@
 //! A token is O(its bytes), a mask that is kept a look-up. Another costs the ways out of the lexer's state.
 
 mod alphabet;
+mod distances;
 mod lexer;
 mod moves;
+mod paths;
 mod plain;
 mod rows;
 mod rules;

@@ -77,6 +77,8 @@ pub(super) struct About {
     pub place: u32,
     /// The row that it began in; None is its own.
     pub origin: Option<RowId>,
+    /// The parameter of its symbol.
+    pub parameter: u64,
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -128,6 +130,7 @@ impl Rows {
         self.get(row).items.iter().map(|item| About {
             place: item.place,
             origin: Some(item.origin).filter(|origin| *origin != HERE),
+            parameter: item.parameter,
         })
     }
 

@@ -96,6 +96,12 @@ impl Rules {
         self.symbols.get(self.elements[place as usize].symbol as usize)
     }
 
+    /// The elements of a rule from a place on.
+    pub fn of(&self, place: u32) -> &[Element] {
+        let rest = &self.elements[place as usize..];
+        &rest[..rest.iter().position(|element| element.symbol == END).unwrap_or(rest.len())]
+    }
+
     /// About how many bytes it holds.
     pub fn memory(&self) -> usize {
         self.elements.len() * size_of::<Element>() + self.symbols.len() * 2 * size_of::<Symbol>()

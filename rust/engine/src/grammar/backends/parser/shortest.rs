@@ -3,12 +3,12 @@
 //! ```text
 //!  {"a": [1, {"b": "te  ─ end of the lexeme: " ─► row ─ the cheapest of its lexemes: } ─► row ─ ] ─► row ─ } ─► end
 //!
-//!  cost of a symbol  the bytes of its shortest text          once for a grammar
+//!  cost of a symbol  the bytes of its shortest text          see [`Distances`]
 //!       of a row     those of its cheapest item, and of      once for a row: items name the rows that they began
 //!                    what waits for that in earlier rows     in, so nothing is followed back twice
 //! ```
 //!
-//! Knuth's generalization of Dijkstra's algorithm (1977) gives the costs. A best-first search follows them byte by byte,
+//! A best-first search follows the costs byte by byte,
 //! and so finds the way at once, unless lexemes get in each other's way: then it tries others, [`MAX_PLACES`] in all.
 
 use std::cmp::Reverse;
@@ -19,15 +19,14 @@ use llguidance::derivre::{NextByte, StateID};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Inner;
+use super::distances::{Distances, NEVER};
 use super::lexer::{Lexer, Move, NO_SET, SetId};
 use super::moves::Place;
-use super::rows::{RowId, Rows};
+use super::rows::{About, RowId, Rows};
 use super::rules::{END, Rules, START};
 use crate::grammar::context::Tokens;
 
-/// What cannot be completed.
-const NEVER: u32 = u32::MAX / 4;
-/// So many places are tried in one search.
+/// So many places are tried in one search, and one for each byte of a longer completion.
 const MAX_PLACES: usize = 2_000;
 /// So many states of the lexer are tried for the end of one lexeme.
 const MAX_STATES: usize = 1_000;
@@ -55,8 +54,8 @@ struct End {
 /// The costs so far.
 #[derive(Default)]
 pub(super) struct Costs {
-    /// What is left of a rule, by place; once it was wanted.
-    rest: Box<[u32]>,
+    /// Of what is left of a rule; once it was wanted.
+    distances: Option<Distances>,
     /// The texts of lexemes.
     lexemes: Box<[Option<Box<[Step]>>]>,
     /// By the row that made the items.
@@ -74,44 +73,19 @@ struct Row {
 impl Costs {
     /// About how many bytes they hold.
     pub fn memory(&self) -> usize {
-        self.memory
+        self.memory + self.distances.as_ref().map_or(0, Distances::memory)
     }
 
     fn prepare(&mut self, rules: &Rules, lexer: &mut Lexer, tokens: &Tokens) {
-        if !self.rest.is_empty() {
+        if self.distances.is_some() {
             return;
         }
         let count = lexer.spec().lexemes.len() as u32;
         self.lexemes = (0..count).map(|lexeme| self.shortest(lexer, tokens, lexeme)).collect();
-        let mut symbols: Vec<u32> = vec![NEVER; rules.symbols.len()];
-        for (cost, symbol) in symbols.iter_mut().zip(&rules.symbols) {
-            if let Some(text) = symbol.lexeme.and_then(|lexeme| self.lexemes[lexeme as usize].as_ref()) {
-                *cost = text.len() as u32;
-            }
-            // Whether it may be empty can depend on parameters; then the search finds out.
-            if symbol.nullable || !symbol.nullable_if.is_empty() {
-                *cost = 0;
-            }
-        }
-        self.rest = vec![0; rules.elements.len()].into();
-        let mut changed = true;
-        while changed {
-            changed = false;
-            for (at, element) in rules.elements.iter().enumerate().rev() {
-                self.rest[at] = match element.symbol {
-                    END => 0,
-                    symbol => (symbols[symbol as usize].saturating_add(self.rest[at + 1])).min(NEVER),
-                };
-            }
-            for (symbol, about) in rules.symbols.iter().enumerate() {
-                let best = about.rules.iter().map(|(place, _)| self.rest[*place as usize]).min();
-                if best.is_some_and(|best| best < symbols[symbol]) {
-                    symbols[symbol] = best.unwrap_or(NEVER);
-                    changed = true;
-                }
-            }
-        }
-        self.memory += 4 * self.rest.len() + 32 * self.lexemes.len();
+        let length = |lexeme: u32| self.lexemes[lexeme as usize].as_ref().map(|text| text.len() as u32);
+        let lengths = rules.symbols.iter().map(|symbol| symbol.lexeme.and_then(length));
+        self.distances = Some(Distances::new(rules, lengths));
+        self.memory += 32 * self.lexemes.len();
     }
 
     /// The shortest text of a lexeme, as far as one is found.
@@ -175,8 +149,14 @@ impl Costs {
         self.rows[&base].cost
     }
 
+    /// What is left of an item's rule, `behind` so many elements.
+    fn rest(&mut self, rules: &Rules, item: &About, behind: u32) -> u32 {
+        let distances = self.distances.as_mut();
+        distances.map_or(0, |distances| distances.rest(rules, item.place + behind, item.parameter))
+    }
+
     /// The costs of a row, where those of the rows before it are known.
-    fn follow(&self, rules: &Rules, rows: &Rows, row: RowId) -> Row {
+    fn follow(&mut self, rules: &Rules, rows: &Rows, row: RowId) -> Row {
         let mut behind: FxHashMap<u32, u32> = FxHashMap::default();
         let mut changed = true;
         while changed {
@@ -187,7 +167,7 @@ impl Costs {
                     continue;
                 }
                 let up = self.up(&behind, element.of, item.origin);
-                let cost = self.rest[item.place as usize + 1].saturating_add(up);
+                let cost = self.rest(rules, &item, 1).saturating_add(up);
                 let known = behind.entry(element.symbol).or_insert(NEVER);
                 if cost < *known {
                     *known = cost;
@@ -197,7 +177,7 @@ impl Costs {
         }
         let cost = rows.items(row).map(|item| {
             let up = self.up(&behind, rules.elements[item.place as usize].of, item.origin);
-            self.rest[item.place as usize].saturating_add(up)
+            self.rest(rules, &item, 0).saturating_add(up)
         });
         let cost = cost.min().unwrap_or(NEVER).min(NEVER);
         Row { behind, cost }
@@ -216,14 +196,14 @@ impl Costs {
     }
 
     /// The lexemes that lead to an end soonest, the best first.
-    fn lexemes(&self, rules: &Rules, rows: &Rows, row: RowId) -> Vec<u32> {
+    fn lexemes(&mut self, rules: &Rules, rows: &Rows, row: RowId) -> Vec<u32> {
         let base = rows.get(row).base();
-        let behind = &self.rows[&base].behind;
         let mut found: Vec<(u32, u32)> = Vec::new();
         for item in rows.items(base) {
             let Some(lexeme) = rules.behind(item.place).and_then(|symbol| symbol.lexeme) else { continue };
+            let behind = &self.rows[&base].behind;
             let up = self.up(behind, rules.elements[item.place as usize].of, item.origin);
-            found.push((self.rest[item.place as usize].saturating_add(up), lexeme));
+            found.push((self.rest(rules, &item, 0).saturating_add(up), lexeme));
         }
         found.retain(|(cost, _)| *cost < NEVER);
         found.sort_unstable();
@@ -309,7 +289,6 @@ struct Reached {
     /// Where it came from, and by what.
     before: usize,
     steps: Box<[Step]>,
-    length: u32,
 }
 
 impl Inner {
@@ -340,18 +319,19 @@ impl Inner {
     /// The shortest completion from here.
     pub(super) fn completion(&mut self, tokens: &Tokens, place: Place) -> Option<Vec<Step>> {
         let first = self.bytes_to_end(tokens, place)?;
-        let mut reached = vec![Reached { place, before: 0, steps: [].into(), length: 0 }];
-        let mut open = BinaryHeap::from([Reverse((first, 0usize))]);
+        let mut reached = vec![Reached { place, before: 0, steps: [].into() }];
+        // Of those that are as near, the one that has come farthest.
+        let mut open = BinaryHeap::from([(Reverse(first), 0u32, Reverse(0usize))]);
         let mut known: FxHashSet<Place> = FxHashSet::default();
-        while let Some(Reverse((_, at))) = open.pop() {
-            let (place, length) = (reached[at].place, reached[at].length);
+        while let Some((_, length, Reverse(at))) = open.pop() {
+            let place = reached[at].place;
             if !known.insert(place) {
                 continue;
             }
             if self.accepts(place) {
                 return Some(traced(&reached, at));
             }
-            if known.len() > MAX_PLACES {
+            if known.len() > MAX_PLACES.max(first as usize) {
                 return None;
             }
             for steps in self.continuations(place) {
@@ -361,8 +341,8 @@ impl Inner {
                 };
                 let length = length + steps.len() as u32;
                 if let Some(cost) = self.bytes_to_end(tokens, place) {
-                    open.push(Reverse((length + cost, reached.len())));
-                    reached.push(Reached { place, before: at, steps, length });
+                    open.push((Reverse(length + cost), length, Reverse(reached.len())));
+                    reached.push(Reached { place, before: at, steps });
                 }
             }
         }

@@ -23,6 +23,7 @@ use crate::detokenizer::Vocabulary;
 use crate::error::{Error, Result};
 use crate::grammar::backends::parser::Step;
 use crate::grammar::masks::{Mask, MaskCache};
+use crate::grammar::plain::Plain;
 use crate::grammar::trie::Trie;
 
 /// The trie takes no longer tokens; tokenizers have them for runs of spaces only.
@@ -302,66 +303,6 @@ impl Tokens {
     pub(crate) fn masks(&self) -> &MaskCache {
         &self.masks
     }
-}
-
-/// Tokens of plain characters only: those that a JSON string may have as they are.
-///
-/// Wherever any of these characters may come as well as any other, a token's length alone decides.
-pub(crate) struct Plain {
-    /// The tokens of at most so many characters, as masks.
-    masks: Vec<Arc<[u32]>>,
-    /// All other tokens that stand for text.
-    others: Trie,
-}
-
-impl Plain {
-    fn new<'a>(tokens: impl Iterator<Item = (u32, &'a [u8])>, vocab_size: usize) -> Self {
-        let (mut by_length, mut others): (Vec<Vec<u32>>, _) = (Vec::new(), Vec::new());
-        for (id, bytes) in tokens {
-            match std::str::from_utf8(bytes) {
-                Ok(text) if text.chars().all(is_plain) => {
-                    let length = text.chars().count();
-                    by_length.resize(by_length.len().max(length + 1), Vec::new());
-                    by_length[length].push(id);
-                }
-                _ => others.push((id, bytes)),
-            }
-        }
-        let mut mask: Arc<[u32]> = vec![0; vocab_size.div_ceil(32)].into();
-        let up_to = |ids: Vec<u32>| {
-            if !ids.is_empty() {
-                let mut more = mask.to_vec();
-                ids.iter().for_each(|id| more[*id as usize / 32] |= 1 << (id % 32));
-                mask = more.into();
-            }
-            mask.clone()
-        };
-        let mut masks: Vec<_> = by_length.into_iter().map(up_to).collect();
-        if masks.is_empty() {
-            masks.push(vec![0; vocab_size.div_ceil(32)].into());
-        }
-        Self { masks, others: Trie::new(others.into_iter()) }
-    }
-
-    /// How many characters the longest has.
-    pub fn longest(&self) -> usize {
-        self.masks.len() - 1
-    }
-
-    /// Those of at most so many characters, as a mask.
-    pub fn up_to(&self, characters: usize) -> &[u32] {
-        &self.masks[characters.min(self.longest())]
-    }
-
-    /// All other tokens that stand for text.
-    pub fn others(&self) -> &Trie {
-        &self.others
-    }
-}
-
-/// Whether a JSON string may have the character as it is.
-fn is_plain(char: char) -> bool {
-    !matches!(char, '"' | '\\' | '\0'..='\x1f' | '\x7f')
 }
 
 /// Limits of llguidance: what it builds when compiling, and what a mask may cost before it gives up.

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! All requests of a tokenizer share the cache. It holds at most [`MAX_BYTES`] of masks and of keys. When it is full, a
-//! sweep forgets those that were not used while its second half was filled. A look-up is O(1), a new mask O(vocabulary / 32).
+//! sweep forgets those that were not used while its second half was filled. A look-up is O(1).
 
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,88 +13,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
+mod mask;
+
+pub use mask::Mask;
+
 /// How many bytes of masks and keys are kept.
 const MAX_BYTES: usize = 64 << 20;
 /// A power of two: threads that look for different states seldom wait for each other.
 const SHARDS: usize = 16;
 /// What a key takes beside its mask, in bytes.
 const KEY_BYTES: usize = 64;
-
-/// Which tokens may come next: bit `t % 32` of word `t / 32` is token `t`.
-#[derive(Debug)]
-pub struct Mask {
-    tokens: Tokens,
-    /// The age of the cache when it was used last.
-    used: AtomicU32,
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-enum Tokens {
-    /// So few that their ids take less than a mask.
-    Few(Box<[u32]>),
-    Many(Box<[u32]>),
-}
-
-impl Mask {
-    /// A mask of words.
-    pub fn new(words: &[u32]) -> Self {
-        let count: u32 = words.iter().map(|word| word.count_ones()).sum();
-        let tokens = match (count as usize) <= (words.len() / 4).max(1) {
-            true => Tokens::Few(ids(words).collect()),
-            false => Tokens::Many(words.into()),
-        };
-        Self { tokens, used: AtomicU32::new(0) }
-    }
-
-    /// A mask of a few tokens.
-    pub fn of(tokens: Vec<u32>) -> Self {
-        Self { tokens: Tokens::Few(tokens.into()), used: AtomicU32::new(0) }
-    }
-
-    /// Overwrites `mask` with it; words that it lacks become 0, and tokens that `mask` has no place for are left out.
-    pub fn write(&self, mask: &mut [u32]) {
-        match &self.tokens {
-            Tokens::Few(ids) => {
-                mask.fill(0);
-                for id in ids {
-                    if let Some(word) = mask.get_mut(*id as usize / 32) {
-                        *word |= 1 << (id % 32);
-                    }
-                }
-            }
-            Tokens::Many(words) => {
-                let common = words.len().min(mask.len());
-                mask[..common].copy_from_slice(&words[..common]);
-                mask[common..].fill(0);
-            }
-        }
-    }
-
-    /// The token that it allows, if that is only one.
-    pub fn single(&self) -> Option<u32> {
-        match &self.tokens {
-            Tokens::Few(ids) if ids.len() == 1 => Some(ids[0]),
-            _ => None,
-        }
-    }
-
-    fn memory(&self) -> usize {
-        let (Tokens::Few(words) | Tokens::Many(words)) = &self.tokens;
-        4 * words.len() + KEY_BYTES
-    }
-}
-
-/// The tokens of a mask.
-fn ids(words: &[u32]) -> impl Iterator<Item = u32> + '_ {
-    (0..).zip(words).flat_map(|(at, word)| {
-        let mut left = *word;
-        std::iter::from_fn(move || {
-            let bit = (left != 0).then(|| left.trailing_zeros())?;
-            left &= left - 1;
-            Some(at * 32 + bit)
-        })
-    })
-}
 
 /// What a mask depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -147,16 +75,16 @@ impl MaskCache {
     pub fn get(&self, state: &State) -> Option<Arc<Mask>> {
         let found = lock(self.shard(state)).get(state).and_then(Weak::upgrade);
         if let Some(mask) = &found {
-            mask.used.store(self.age.load(Ordering::Relaxed), Ordering::Relaxed);
+            mask.touch(self.age.load(Ordering::Relaxed));
             self.hits.fetch_add(1, Ordering::Relaxed);
         }
         found
     }
 
     /// Keeps the mask of a state; gives the one that others with the same tokens have.
-    pub fn insert(&self, state: State, words: &[u32]) -> Arc<Mask> {
+    pub fn insert(&self, state: State, mask: Arc<Mask>) -> Arc<Mask> {
         self.misses.fetch_add(1, Ordering::Relaxed);
-        let mask = self.share(Mask::new(words), KEY_BYTES);
+        let mask = self.share(mask);
         lock(self.shard(&state)).insert(state, Arc::downgrade(&mask));
         mask
     }
@@ -164,26 +92,26 @@ impl MaskCache {
     /// Keeps a mask that is known already for another state.
     pub fn insert_known(&self, state: State, mask: &Arc<Mask>) {
         self.misses.fetch_add(1, Ordering::Relaxed);
-        mask.used.store(self.age.load(Ordering::Relaxed), Ordering::Relaxed);
+        mask.touch(self.age.load(Ordering::Relaxed));
         self.grow(&mut lock(&self.contents), KEY_BYTES);
         lock(self.shard(&state)).insert(state, Arc::downgrade(mask));
     }
 
-    /// The mask with the same tokens that is kept, or this one from now on.
-    fn share(&self, mask: Mask, more: usize) -> Arc<Mask> {
-        let mut hasher = FxHasher::default();
-        mask.tokens.hash(&mut hasher);
+    /// The mask with the same tokens that is kept, or this one from now on; a key for it is counted, too.
+    fn share(&self, mask: Arc<Mask>) -> Arc<Mask> {
+        let bytes = mask.memory() + KEY_BYTES;
         let mut contents = lock(&self.contents);
-        self.grow(&mut contents, mask.memory() + more);
-        contents.bytes -= mask.memory();
-        mask.used.store(self.age.load(Ordering::Relaxed), Ordering::Relaxed);
-        let like = contents.masks.entry(hasher.finish()).or_default();
-        if let Some(known) = like.iter().find(|known| known.tokens == mask.tokens) {
-            return known.clone();
+        self.grow(&mut contents, bytes + KEY_BYTES);
+        let age = self.age.load(Ordering::Relaxed);
+        let like = contents.masks.entry(mask.content()).or_default();
+        if let Some(known) = like.iter().find(|known| known.is_same(&mask)) {
+            known.touch(age);
+            let known = known.clone();
+            contents.bytes -= bytes;
+            return known;
         }
-        let mask = Arc::new(mask);
+        mask.touch(age);
         like.push(mask.clone());
-        contents.bytes += mask.memory();
         mask
     }
 
@@ -202,13 +130,14 @@ impl MaskCache {
     /// Forgets the masks that were not used since the second half began; all of them if that leaves too many.
     fn sweep(&self, contents: &mut Contents) {
         let now = self.age.load(Ordering::Relaxed);
-        let used = |mask: &Arc<Mask>| mask.used.load(Ordering::Relaxed) >= now;
+        let used = |mask: &Arc<Mask>| mask.used() >= now;
         contents.masks.retain(|_, like| {
             like.retain(used);
             !like.is_empty()
         });
-        let count =
-            |contents: &Contents| contents.masks.values().flatten().map(|mask| mask.memory()).sum::<usize>();
+        let count = |contents: &Contents| {
+            contents.masks.values().flatten().map(|mask| mask.memory() + KEY_BYTES).sum::<usize>()
+        };
         if count(contents) > contents.max_bytes / 4 * 3 {
             contents.masks.clear();
         }
@@ -250,31 +179,15 @@ mod tests {
         State { automaton: 1, row, verdict: 0, end: 0 }
     }
 
-    fn words(mask: &Mask, count: usize) -> Vec<u32> {
-        let mut out = vec![u32::MAX; count];
-        mask.write(&mut out);
-        out
-    }
-
-    #[test]
-    fn masks_keep_their_tokens() {
-        for made in
-            [vec![0, 1 << 31, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], vec![u32::MAX, 3, 0, 1], vec![0; 3]]
-        {
-            assert_eq!(words(&Mask::new(&made), made.len()), made);
-        }
-        assert_eq!(words(&Mask::new(&[7]), 3), [7, 0, 0]);
-        assert_eq!(words(&Mask::of(vec![33]), 3), [0, 2, 0]);
-        let mut one = [0; 8];
-        one[2] = 16;
-        assert_eq!((Mask::new(&one).single(), Mask::new(&[3; 8]).single()), (Some(68), None));
+    fn mask(words: &[u32]) -> Arc<Mask> {
+        Arc::new(Mask::new(words))
     }
 
     #[test]
     fn equal_masks_are_one() {
         let cache = MaskCache::new();
-        let (a, b) = (cache.insert(state(1), &[1, 2]), cache.insert(state(2), &[1, 2]));
-        assert!(Arc::ptr_eq(&a, &b) && !Arc::ptr_eq(&a, &cache.insert(state(3), &[1, 3])));
+        let (a, b) = (cache.insert(state(1), mask(&[1, 2])), cache.insert(state(2), mask(&[1, 2])));
+        assert!(Arc::ptr_eq(&a, &b) && !Arc::ptr_eq(&a, &cache.insert(state(3), mask(&[1, 3]))));
         assert!(Arc::ptr_eq(&a, &cache.get(&state(2)).unwrap()));
         assert!(cache.get(&state(4)).is_none());
         assert_eq!(cache.counts()[..2], [1, 3]);
@@ -285,7 +198,7 @@ mod tests {
         let limit = 100_000;
         let cache = MaskCache::with_limit(limit);
         for row in 0..5_000 {
-            cache.insert(state(row), &vec![row; 64]);
+            cache.insert(state(row), mask(&[row; 64]));
             assert!(cache.counts()[2] as usize <= limit);
             cache.get(&state(0));
         }
@@ -293,7 +206,7 @@ mod tests {
         let keys: usize = cache.by_state.iter().map(|shard| lock(shard).len()).sum();
         assert!(keys * KEY_BYTES <= limit);
         // Keys alone are bounded, too.
-        (0..5_000).for_each(|row| drop(cache.insert(state(row), &[u32::MAX; 64])));
+        (0..5_000).for_each(|row| drop(cache.insert(state(row), mask(&[u32::MAX; 64]))));
         let keys: usize = cache.by_state.iter().map(|shard| lock(shard).len()).sum();
         assert!(keys * KEY_BYTES <= limit && cache.counts()[2] as usize <= limit);
     }

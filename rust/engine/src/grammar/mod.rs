@@ -19,6 +19,7 @@ pub mod context;
 mod fuzz;
 pub(crate) mod lowering;
 pub mod masks;
+mod plain;
 pub(crate) mod trie;
 
 use std::sync::Arc;

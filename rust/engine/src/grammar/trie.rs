@@ -7,6 +7,14 @@
 //!
 //! O(bytes of all tokens) to build.
 
+use rustc_hash::FxHashMap;
+
+/// Fewer children are searched one by one.
+const FEW: usize = 8;
+/// The children of no node: the first bytes of all tokens.
+const TOP: u32 = u32::MAX;
+/// A reader of fewer nodes is not asked which byte it takes.
+const NOT_ASKED: u32 = 4;
 /// No token ends at a node.
 const NO_TOKEN: u32 = u32::MAX;
 
@@ -24,6 +32,8 @@ pub(crate) struct Node {
 #[derive(Debug, Default)]
 pub(crate) struct Trie {
     nodes: Box<[Node]>,
+    /// The children of nodes that have many, by byte.
+    children: FxHashMap<u32, Box<[(u8, u32)]>>,
 }
 
 /// What reads the bytes of a walk.
@@ -34,6 +44,11 @@ pub(crate) trait Reader {
 
     /// A token ends with the byte that was taken last.
     fn token(&mut self, token: u32);
+
+    /// The only byte that it may take as the `depth`-th, if it knows of one.
+    fn only(&mut self, _depth: usize) -> Option<u8> {
+        None
+    }
 }
 
 impl Trie {
@@ -56,30 +71,60 @@ impl Trie {
             before = bytes;
         }
         close(&mut nodes, &mut open, 0);
-        Self { nodes: nodes.into() }
+        let mut trie = Self { nodes: nodes.into(), children: FxHashMap::default() };
+        let parents =
+            (0..trie.nodes.len() as u32).filter(|node| trie.nodes[*node as usize].size as usize > FEW);
+        let many = std::iter::once(TOP).chain(parents).filter_map(|node| {
+            let (from, to) = trie.below(node);
+            let children: Box<[_]> = trie.siblings(from, to).map(|(node, byte)| (byte, node)).collect();
+            (children.len() > FEW).then_some((node, children))
+        });
+        let many = many.collect();
+        trie.children = many;
+        trie
     }
 
     /// Walks all tokens.
     pub(crate) fn walk(&self, reader: &mut impl Reader) {
-        self.walk_range(0, self.nodes.len() as u32, 0, reader);
+        self.walk_children(TOP, 0, reader);
     }
 
     /// Walks what comes after `node`, whose children have the depth 0.
     pub(crate) fn walk_below(&self, node: u32, reader: &mut impl Reader) {
-        let at = self.nodes[node as usize];
-        self.walk_range(node + 1, node + at.size, at.depth + 1, reader);
+        self.walk_children(node, usize::from(self.nodes[node as usize].depth) + 1, reader);
     }
 
-    fn walk_range(&self, from: u32, to: u32, depth: u16, reader: &mut impl Reader) {
-        let (nodes, mut at) = (&self.nodes[..to as usize], from as usize);
-        while let Some(node) = nodes.get(at) {
-            if reader.take(usize::from(node.depth - depth), node.byte, at as u32) {
-                if node.token != NO_TOKEN {
-                    reader.token(node.token);
-                }
-                at += 1;
-            } else {
-                at += node.size as usize;
+    /// Walks the children of a node, and what comes after them; a reader's depth is `base` less than a node's.
+    fn walk_children(&self, parent: u32, base: usize, reader: &mut impl Reader) {
+        let (mut at, to) = self.below(parent);
+        let Some(first) = self.nodes[..to as usize].get(at as usize) else { return };
+        let depth = usize::from(first.depth) - base;
+        if to - at >= NOT_ASKED
+            && let Some(byte) = reader.only(depth)
+        {
+            return self
+                .children_of(parent, byte)
+                .for_each(|child| self.visit(child, byte, depth, base, reader));
+        }
+        if let Some(children) = self.children.get(&parent) {
+            return children.iter().for_each(|(byte, child)| self.visit(*child, *byte, depth, base, reader));
+        }
+        while at < to {
+            let Node { byte, size, .. } = self.nodes[at as usize];
+            self.visit(at, byte, depth, base, reader);
+            at += size;
+        }
+    }
+
+    #[inline]
+    fn visit(&self, at: u32, byte: u8, depth: usize, base: usize, reader: &mut impl Reader) {
+        if reader.take(depth, byte, at) {
+            let Node { token, size, .. } = self.nodes[at as usize];
+            if token != NO_TOKEN {
+                reader.token(token);
+            }
+            if size > 1 {
+                self.walk_children(at, base, reader);
             }
         }
     }
@@ -91,18 +136,31 @@ impl Trie {
 
     /// The node at which these bytes end, that has all tokens that go on behind them; None if none begins so.
     pub(crate) fn node(&self, bytes: &[u8]) -> Option<u32> {
-        let (first, rest) = bytes.split_first()?;
-        let top = self.siblings(0, self.nodes.len() as u32);
-        let mut node = top.filter(|(_, byte)| byte == first).last()?.0;
-        for byte in rest {
-            node = self.children(node).filter(|(_, other)| other == byte).last()?.0;
+        let mut node = TOP;
+        for byte in bytes {
+            node = self.children_of(node, *byte).last()?;
         }
-        Some(node)
+        Some(node).filter(|node| *node != TOP)
     }
 
-    /// The nodes after `node`, each with its byte.
-    fn children(&self, node: u32) -> impl Iterator<Item = (u32, u8)> + '_ {
-        self.siblings(node + 1, node + self.nodes[node as usize].size)
+    /// The children of a node, as a range that has those below them, too.
+    fn below(&self, node: u32) -> (u32, u32) {
+        match node {
+            TOP => (0, self.nodes.len() as u32),
+            node => (node + 1, node + self.nodes[node as usize].size),
+        }
+    }
+
+    /// The children of a node that have this byte.
+    fn children_of(&self, node: u32, byte: u8) -> impl Iterator<Item = u32> + '_ {
+        let listed = self.children.get(&node).map(|children| {
+            let from = children.partition_point(|(other, _)| *other < byte);
+            &children[from..]
+        });
+        let (from, to) = if listed.is_some() { (0, 0) } else { self.below(node) };
+        let listed = listed.unwrap_or_default().iter().map(|(byte, node)| (*node, *byte));
+        let found = listed.chain(self.siblings(from, to)).skip_while(move |(_, other)| *other < byte);
+        found.take_while(move |(_, other)| *other == byte).map(|(node, _)| node)
     }
 
     fn siblings(&self, mut at: u32, end: u32) -> impl Iterator<Item = (u32, u8)> + '_ {

@@ -229,6 +229,15 @@ impl Lexer {
         if self.ended(state) == NO_SET { hint } else { hint.make_fuzzy() }
     }
 
+    /// The byte that must come, within the lexeme and beyond it, as far as that is known without trying.
+    #[inline]
+    pub fn forced(&mut self, state: StateID) -> Option<u8> {
+        match self.hint(state) {
+            NextByte::ForcedByte(byte) => Some(byte),
+            _ => None,
+        }
+    }
+
     /// The first lexeme that may come in a state and is this special token.
     pub fn special(&self, state: StateID, token: u32) -> Option<u32> {
         let possible = &self.automaton.state_desc(state).possible;
@@ -236,19 +245,18 @@ impl Lexer {
         possible.iter().find(is).map(|lexeme| lexeme.0)
     }
 
-    /// Adds the special tokens that may come in a state to a mask.
-    pub fn add_special(&mut self, state: StateID, mask: &mut [u32]) {
-        let possible: Vec<_> = self.automaton.state_desc(state).possible.iter().collect();
-        for lexeme in possible {
+    /// The special tokens that may come in a state, below `vocab_size`.
+    pub fn special_tokens(&mut self, state: StateID, vocab_size: usize) -> Vec<u32> {
+        let mut found = Vec::new();
+        for lexeme in self.automaton.state_desc(state).possible.iter() {
             let Some(tokens) = self.special.get_mut(&lexeme.0) else { continue };
             let spec = self.grammar.lexer_spec().lexeme_spec(lexeme);
-            let all = 0..mask.len() as u32 * 32;
-            for token in
-                tokens.get_or_insert_with(|| all.filter(|id| spec.contains_token(*id)).collect()).iter()
-            {
-                mask[*token as usize / 32] |= 1 << (token % 32);
-            }
+            let all = 0..vocab_size as u32;
+            found.extend_from_slice(
+                tokens.get_or_insert_with(|| all.filter(|id| spec.contains_token(*id)).collect()),
+            );
         }
+        found
     }
 
     /// Whether a special token may come in a state.

@@ -14,6 +14,7 @@ use llguidance::derivre::StateID;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::lexer::{Lexer, Move};
+use crate::grammar::plain::is_plain;
 
 /// What may come behind the first two bytes of a character.
 const CONTINUATION: RangeInclusive<u8> = 0x80..=0xbf;
@@ -31,6 +32,15 @@ const UTF8: [(RangeInclusive<u8>, RangeInclusive<u8>, usize); 8] = [
 
 /// So many classes lead to the same state before the others are taken for likely to.
 const PROBE: usize = 2;
+
+/// Which plain characters may come in a state, whichever they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Plain {
+    /// Any number, and none leads to another state.
+    Free,
+    /// So many.
+    AtMost(usize),
+}
 
 /// Where a plain character leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,16 +88,18 @@ impl PlainCharacters {
 }
 
 impl Lexer {
-    /// How many plain characters may come in a state, whichever they are; None if that depends on them. At most `most`.
-    pub fn plain(&mut self, mut state: StateID, most: usize) -> Option<usize> {
+    /// How many plain characters may come in a state, whichever they are; None if that depends on them. More than `most`
+    /// are not told apart.
+    pub fn plain(&mut self, mut state: StateID, most: usize) -> Option<Plain> {
         for count in 0..=most {
             match self.after_plain(state) {
+                AfterPlain::State(next) if next == state && count == 0 => return Some(Plain::Free),
                 AfterPlain::State(next) => state = next,
-                AfterPlain::Nothing => return Some(count),
+                AfterPlain::Nothing => return Some(Plain::AtMost(count)),
                 AfterPlain::Differs => return None,
             }
         }
-        Some(most)
+        Some(Plain::AtMost(most))
     }
 
     /// Where a plain character leads from a state, if all lead to the same.
@@ -95,6 +107,12 @@ impl Lexer {
         let key = state.as_usize() as u32;
         if let Some(known) = self.plain.after.get(&key) {
             return *known;
+        }
+        if let Some(byte) = self.forced(state) {
+            let is_plain = is_plain(char::from(byte)) || !byte.is_ascii();
+            let after = if is_plain { AfterPlain::Differs } else { AfterPlain::Nothing };
+            self.plain.after.insert(key, after);
+            return after;
         }
         let bytes = self.plain.bytes.clone();
         let after = self.after_all(state, &bytes);

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Found once for each state, by a walk over the tokens. Where all plain characters lead to the same state, as within a
-//! string, the length of a plain token decides, and only the others are walked. States that say the same share it.
+//! string, the length of a plain token decides, and of the others what comes behind their plain characters is walked.
+//! States that say the same share it.
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
@@ -17,7 +18,10 @@ use llguidance::derivre::StateID;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::lexer::{Lexer, Move, SetId};
+use super::plain::Plain;
 use crate::grammar::context::Tokens;
+use crate::grammar::masks::Mask;
+use crate::grammar::plain;
 use crate::grammar::trie::{Reader, Trie};
 
 /// So few nodes are walked one by one.
@@ -30,8 +34,8 @@ pub(super) type BehindId = u32;
 
 /// What a state says.
 pub(super) struct Verdict {
-    /// The tokens that stay in the lexeme, as a mask.
-    pub inside: Arc<[u32]>,
+    /// The tokens that stay in the lexeme.
+    pub inside: Arc<Mask>,
     pub ways_out: Arc<[WayOut]>,
 }
 
@@ -60,8 +64,10 @@ pub(super) struct WayOut {
 #[derive(Clone)]
 enum Texts {
     All,
-    /// Without plain tokens.
-    Others,
+    /// Without plain tokens, with one byte for each plain character that the others begin with ...
+    Counted,
+    /// ... or without these characters.
+    Behind,
     After(Arc<After>),
 }
 
@@ -69,17 +75,21 @@ impl Texts {
     fn trie<'a>(&'a self, tokens: &'a Tokens) -> &'a Trie {
         match self {
             Self::All => tokens.text_trie(),
-            Self::Others => tokens.plain().others(),
-            Self::After(after) => &after.trie,
+            Self::Counted => &tokens.plain().counted().trie,
+            Self::Behind => &tokens.plain().behind().trie,
+            Self::After(after) => &after.texts.trie,
         }
     }
 
     /// The tokens that have the text of one of the trie.
-    fn tokens<'a>(&'a self, text: &'a u32) -> &'a [u32] {
-        match self {
-            Self::All | Self::Others => std::slice::from_ref(text),
-            Self::After(after) => &after.lists[*text as usize],
-        }
+    fn list<'a>(&'a self, tokens: &'a Tokens, text: &'a u32) -> &'a [u32] {
+        let lists = match self {
+            Self::All => return std::slice::from_ref(text),
+            Self::Counted => &tokens.plain().counted().lists,
+            Self::Behind => &tokens.plain().behind().lists,
+            Self::After(after) => &after.texts.lists,
+        };
+        &lists[*text as usize]
     }
 
     fn is(&self, other: &Self) -> bool {
@@ -94,9 +104,7 @@ impl Texts {
 struct After {
     /// Those that end with the lexeme, or with the byte after it.
     ended: Box<[u32]>,
-    /// The number of a list of tokens by its bytes.
-    trie: Trie,
-    lists: Box<[Box<[u32]>]>,
+    texts: plain::Texts,
 }
 
 impl WayOut {
@@ -113,20 +121,18 @@ impl After {
         let mut by_bytes: FxHashMap<Vec<u8>, Vec<u32>> = FxHashMap::default();
         let mut ended = Vec::new();
         for node in nodes {
-            trie.token(*node).iter().for_each(|text| ended.extend(texts.tokens(text)));
-            let mut all = Everything { texts, bytes: Vec::new(), found: &mut by_bytes };
+            trie.token(*node).iter().for_each(|text| ended.extend(texts.list(tokens, text)));
+            let mut all = Everything { texts, tokens, bytes: Vec::new(), found: &mut by_bytes };
             trie.walk_below(*node, &mut all);
         }
-        let (texts, lists): (Vec<_>, Vec<_>) =
-            by_bytes.into_iter().map(|(text, tokens)| (text, tokens.into_boxed_slice())).unzip();
-        let trie = Trie::new((0..).zip(texts.iter().map(Vec::as_slice)));
-        Self { ended: ended.into(), trie, lists: lists.into() }
+        Self { ended: ended.into(), texts: plain::Texts::new(by_bytes) }
     }
 }
 
 /// Notes every token by its bytes.
 struct Everything<'a> {
     texts: &'a Texts,
+    tokens: &'a Tokens,
     bytes: Vec<u8>,
     found: &'a mut FxHashMap<Vec<u8>, Vec<u32>>,
 }
@@ -139,7 +145,7 @@ impl Reader for Everything<'_> {
     }
 
     fn token(&mut self, text: u32) {
-        let tokens = self.texts.tokens(&text);
+        let tokens = self.texts.list(self.tokens, &text);
         match self.found.get_mut(&self.bytes) {
             Some(found) => found.extend(tokens),
             None => drop(self.found.insert(self.bytes.clone(), tokens.to_vec())),
@@ -185,27 +191,27 @@ impl Verdicts {
         if let Some(known) = self.known(state) {
             return known;
         }
-        let plain = tokens.plain();
-        let characters = lexer.plain(state, plain.longest());
-        let mut inside = match characters {
-            Some(characters) => plain.up_to(characters).to_vec(),
-            None => vec![0; tokens.vocab_size().div_ceil(32)],
+        let (begun, texts) = match lexer.plain(state, tokens.plain().longest()) {
+            Some(Plain::Free) => (tokens.plain().up_to(usize::MAX).clone(), Texts::Behind),
+            Some(Plain::AtMost(count)) => (tokens.plain().up_to(count).clone(), Texts::Counted),
+            None => (Arc::new(Mask::of(Vec::new())), Texts::All),
         };
-        let texts = if characters.is_some() { Texts::Others } else { Texts::All };
         let mut search = Search::new(lexer, state);
         texts.trie(tokens).walk(&mut search);
-        search.found.iter().for_each(|token| inside[*token as usize / 32] |= 1 << (token % 32));
-        let verdict = Verdict { inside: inside.into(), ways_out: self.ways_out(search, &texts) };
+        let mut found = Vec::new();
+        search.found.iter().for_each(|text| found.extend_from_slice(texts.list(tokens, text)));
+        let inside = begun.with(found, tokens.vocab_size().div_ceil(32));
+        let verdict = Verdict { inside, ways_out: self.ways_out(search, &texts) };
         let mut hasher = FxHasher::default();
-        (&verdict.inside, Arc::as_ptr(&verdict.ways_out).addr()).hash(&mut hasher);
+        (verdict.inside.content(), Arc::as_ptr(&verdict.ways_out).addr()).hash(&mut hasher);
         let same = |other: &Verdict| {
-            Arc::ptr_eq(&other.ways_out, &verdict.ways_out) && other.inside == verdict.inside
+            Arc::ptr_eq(&other.ways_out, &verdict.ways_out) && other.inside.is_same(&verdict.inside)
         };
         let content = hasher.finish();
         let number = match self.by_content.get(&content) {
             Some(known) if same(self.get(*known)) => *known,
             _ => {
-                self.memory += 4 * verdict.inside.len() + 64;
+                self.memory += verdict.inside.memory() + 128;
                 self.all.push(verdict);
                 self.by_content.insert(content, self.all.len() as VerdictId - 1);
                 self.all.len() as VerdictId - 1
@@ -224,19 +230,19 @@ impl Verdicts {
         let mut search = Search::new(lexer, state);
         let (mut found, texts) = match way.after(tokens) {
             Some(after) => {
-                after.trie.walk(&mut search);
+                after.texts.trie.walk(&mut search);
                 (after.ended.to_vec(), Texts::After(after.clone()))
             }
             None => {
                 let (mut ended, trie) = (Vec::new(), way.trie.trie(tokens));
                 for node in &way.nodes {
-                    trie.token(*node).iter().for_each(|text| ended.extend(way.trie.tokens(text)));
+                    trie.token(*node).iter().for_each(|text| ended.extend(way.trie.list(tokens, text)));
                     trie.walk_below(*node, &mut search);
                 }
                 (ended, way.trie.clone())
             }
         };
-        search.found.iter().for_each(|text| found.extend(texts.tokens(text)));
+        search.found.iter().for_each(|text| found.extend(texts.list(tokens, text)));
         let ways_out = self.ways_out(search, &texts);
         self.memory += 4 * found.len() + 96;
         let number = self.behind.len() as BehindId;
@@ -313,5 +319,10 @@ impl Reader for Search<'_> {
     #[inline]
     fn token(&mut self, text: u32) {
         self.found.push(text);
+    }
+
+    #[inline]
+    fn only(&mut self, depth: usize) -> Option<u8> {
+        self.lexer.forced(self.states[depth])
     }
 }

@@ -81,9 +81,9 @@ impl Inner {
             cache.insert_known(key, &mask);
             return Ok(mask);
         }
-        let words = self.words(tokens, &view);
-        ensure!(words.iter().any(|word| *word != 0), "no text matches it");
-        let mask = cache.insert(key, &words);
+        let mask = self.allowed(tokens, &view);
+        ensure!(!mask.is_empty(), "no text matches it");
+        let mask = cache.insert(key, mask);
         self.views.memory += 64 + 4 * view.behind.len();
         self.views.masks.insert(view, Arc::downgrade(&mask));
         Ok(mask)
@@ -118,18 +118,18 @@ impl Inner {
         }
     }
 
-    fn words(&mut self, tokens: &Tokens, view: &View) -> Vec<u32> {
-        let mut mask = self.verdicts.get(view.verdict).inside.to_vec();
-        let add = |mask: &mut [u32], token: &u32| mask[*token as usize / 32] |= 1 << (token % 32);
+    fn allowed(&mut self, tokens: &Tokens, view: &View) -> Arc<Mask> {
+        let mut more = Vec::new();
         for behind in &view.behind {
-            self.verdicts.get_behind(*behind).tokens.iter().for_each(|token| add(&mut mask, token));
+            more.extend_from_slice(&self.verdicts.get_behind(*behind).tokens);
         }
+        let size = tokens.vocab_size();
         if let Some(state) = view.special {
-            self.lexer.add_special(state, &mut mask);
+            more.extend(self.lexer.special_tokens(state, size));
         }
         if view.ends {
-            tokens.end_tokens().iter().for_each(|token| add(&mut mask, token));
+            more.extend_from_slice(tokens.end_tokens());
         }
-        mask
+        self.verdicts.get(view.verdict).inside.with(more, size.div_ceil(32))
     }
 }

@@ -114,6 +114,15 @@ impl Mask {
         Arc::new(Self::from(tokens))
     }
 
+    /// Without some of its tokens, and with others, for a vocabulary of so many words.
+    pub(crate) fn but(&self, except: &[u32], more: &[u32], words: usize) -> Self {
+        let mut all = vec![0; words];
+        self.write(&mut all);
+        except.iter().for_each(|token| all[*token as usize / 32] &= !(1 << (token % 32)));
+        set(&mut all, more);
+        Self::new(&all)
+    }
+
     /// The tokens that it lists beside its words.
     fn listed(&self) -> &[u32] {
         match &self.tokens {
@@ -256,6 +265,10 @@ mod tests {
                 prop_assert_eq!(words(&one, 12), expected.clone());
                 // One set of tokens that grew in two ways has one form, so that the cache keeps it once.
                 prop_assert!(one.is_same(&two) && one.content() == two.content());
+                let mut without = expected.clone();
+                again.iter().for_each(|token| without[*token as usize / 32] &= !(1 << (token % 32)));
+                set(&mut without, &more);
+                prop_assert_eq!(words(&one.but(&again, &more, 12), 12), without);
                 let count: u32 = expected.iter().map(|word| word.count_ones()).sum();
                 prop_assert_eq!((one.single().is_some(), one.is_empty()), (count == 1, count == 0));
             }

@@ -24,10 +24,12 @@ mod paths;
 mod plain;
 mod rows;
 mod rules;
+mod search;
 mod shortest;
 mod text;
 mod verdicts;
 mod views;
+mod ways;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -102,6 +102,20 @@ impl Lexer {
         Some(Plain::AtMost(most))
     }
 
+    /// The state to which most plain ASCII characters lead from this one, if any number of plain characters may come there.
+    pub fn mostly_free(&mut self, state: StateID) -> Option<StateID> {
+        let bytes = self.plain.bytes.clone();
+        let mut counts: FxHashMap<u32, (usize, StateID)> = FxHashMap::default();
+        for byte in &bytes.ascii {
+            if let Move::To(next) = self.advance(state, *byte) {
+                counts.entry(next.as_usize() as u32).or_insert((0, next)).0 += 1;
+            }
+        }
+        let (count, free) = counts.into_values().max_by_key(|(count, next)| (*count, next.as_usize()))?;
+        let is_free = count * 2 > bytes.ascii.len() && self.plain(free, 0) == Some(Plain::Free);
+        is_free.then_some(free)
+    }
+
     /// Where a plain character leads from a state, if all lead to the same.
     fn after_plain(&mut self, state: StateID) -> AfterPlain {
         let key = state.as_usize() as u32;

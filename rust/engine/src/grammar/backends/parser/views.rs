@@ -17,7 +17,8 @@ use rustc_hash::FxHashMap;
 use super::Inner;
 use super::moves::Place;
 use super::rows::RowId;
-use super::verdicts::{BehindId, VerdictId, WayOut};
+use super::verdicts::{BehindId, VerdictId};
+use super::ways::WayOut;
 use crate::grammar::context::Tokens;
 use crate::grammar::masks::{Mask, State};
 

@@ -790,6 +790,12 @@ class CompiledGrammar:
     def start(self) -> GrammarState:
         """The state before the first token."""
 
+    def prepare(self) -> None:
+        """Make the masks that texts come to first, at most 512 and for 50 ms: what a thread of the
+        engine's compiler does once the requests that wait for the grammar have it, unless another
+        compilation waits.
+        """
+
     @property
     def backend(self) -> str:
         """``index`` (a table: choices and regexes) or ``llguidance``."""

@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use super::errors::guarded;
-use crate::grammar::compiler::compile_within;
+use crate::grammar::compiler::{compile_within, prepare};
 use crate::grammar::context::GrammarContext;
 use crate::grammar::{Compiled, Grammar, Refusal};
 
@@ -57,6 +57,15 @@ impl PyCompiledGrammar {
     fn start(&self, py: Python<'_>) -> PyResult<PyGrammarState> {
         let state = py.detach(|| guarded(|| Ok::<_, PyErr>(self.inner.start())))?;
         Ok(PyGrammarState { inner: Mutex::new(state), words: self.words })
+    }
+
+    fn prepare(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| {
+            guarded(|| {
+                prepare(&self.inner, || false);
+                Ok::<_, PyErr>(())
+            })
+        })
     }
 
     #[getter]

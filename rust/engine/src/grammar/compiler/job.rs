@@ -1,18 +1,27 @@
 //! One compilation: its limits, its phases, and the counters.
 
 use std::any::Any;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::error::panic_message;
 use crate::grammar::backends;
 use crate::grammar::cancellation::CancelToken;
 use crate::grammar::context::GrammarContext;
 use crate::grammar::lowering::description::{Description, refusal};
-use crate::grammar::{Refusal, Verdict};
+use crate::grammar::{Compiled, Refusal, Verdict};
 use crate::telemetry::{Histogram, TOKEN_BOUNDS_NS};
 
 /// Stack of a compiling thread: llguidance recurses over schemas and rules.
 pub(crate) const STACK: usize = 256 << 20;
+/// How long a thread that nothing waits for prepares the grammar that it has compiled.
+const PREPARE_FOR: Duration = Duration::from_millis(50);
+
+/// Makes the masks that the first answers of a grammar will need, at most so many and for so long, until `stop` says so.
+pub fn prepare(compiled: &Arc<dyn Compiled>, stop: impl Fn() -> bool) {
+    let begun = Instant::now();
+    compiled.warm(&|| begun.elapsed() > PREPARE_FOR || stop());
+}
 
 /// Limits of compiling.
 #[derive(Debug, Clone)]

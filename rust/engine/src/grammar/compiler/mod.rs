@@ -38,7 +38,7 @@ use crate::memory;
 use crate::messages::RequestKey;
 use crate::telemetry::Histogram;
 
-pub use job::{Settings, Stats};
+pub use job::{Settings, Stats, prepare};
 pub use standalone::compile_within;
 
 /// A description that timed out is refused for this long without being compiled again.

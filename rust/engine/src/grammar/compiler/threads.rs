@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::cache::IDLE_AFTER;
-use super::job::{STACK, panicked, too_long};
+use super::job::{STACK, panicked, prepare, too_long};
 use super::{Keep, Shared, State, TIMEOUT_CACHED_FOR};
 use crate::grammar::Verdict;
 use crate::grammar::cancellation::CancelToken;
@@ -23,9 +23,6 @@ const NO_DEADLINE: Duration = Duration::from_secs(3600);
 /// A compilation that has held more bytes leaves memory to give back. That takes milliseconds, and so waits until the
 /// grammar may be idle.
 const MUCH: usize = 4 << 20;
-/// How long a worker that nothing waits for prepares the grammar that it has compiled.
-const WARM_FOR: Duration = Duration::from_millis(50);
-
 /// How far a compilation has come in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
@@ -106,8 +103,7 @@ impl Shared {
                 return;
             }
             if let Some(compiled) = compiled {
-                let begun = Instant::now();
-                compiled.warm(&|| begun.elapsed() > WARM_FOR || self.has_work());
+                prepare(&compiled, || self.has_work());
             }
         }
     }

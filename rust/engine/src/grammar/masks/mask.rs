@@ -81,7 +81,7 @@ impl Mask {
         if more.is_empty() {
             return self.clone();
         }
-        more.extend_from_slice(self.listed());
+        more.extend_from_slice(self.beside());
         let mut all = None;
         if more.len() > most(words) {
             let mut words = vec![0; words];
@@ -123,8 +123,8 @@ impl Mask {
         Self::new(&all)
     }
 
-    /// The tokens that it lists beside its words.
-    fn listed(&self) -> &[u32] {
+    /// The tokens that it has beside its words.
+    fn beside(&self) -> &[u32] {
         match &self.tokens {
             Tokens::Few(ids) | Tokens::Over { more: ids, .. } => ids,
             Tokens::Many(_) => &[],
@@ -151,7 +151,7 @@ impl Mask {
         let common = words.len().min(mask.len());
         mask[..common].copy_from_slice(&words[..common]);
         mask[common..].fill(0);
-        set(mask, self.listed());
+        set(mask, self.beside());
     }
 
     /// The token that it allows, if that is only one.
@@ -162,12 +162,21 @@ impl Mask {
         }
     }
 
+    /// Its tokens, if they are at most so many.
+    pub(crate) fn listed(&self, most: usize) -> Option<Vec<u32>> {
+        match &self.tokens {
+            Tokens::Few(ids) => (ids.len() <= most).then(|| ids.to_vec()),
+            Tokens::Over { .. } => None,
+            Tokens::Many(words) => {
+                let count: u32 = words.iter().map(|word| word.count_ones()).sum();
+                (count as usize <= most).then(|| ids(words).collect())
+            }
+        }
+    }
+
     /// Whether it allows nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        match &self.tokens {
-            Tokens::Few(ids) => ids.is_empty(),
-            _ => false,
-        }
+        matches!(&self.tokens, Tokens::Few(ids) if ids.is_empty())
     }
 
     /// A hash of its tokens.

@@ -278,12 +278,6 @@ impl Lexer {
         self.start(&one)
     }
 
-    /// The state before each lexeme.
-    pub fn beginnings(&mut self) -> Vec<StateID> {
-        let lexemes = 0..self.spec().lexemes.len() as u32;
-        lexemes.map(|lexeme| self.beginning(lexeme)).collect()
-    }
-
     /// How many lexemes a state may belong to.
     pub fn possible(&self, state: StateID) -> usize {
         self.automaton.state_desc(state).possible.iter().count()

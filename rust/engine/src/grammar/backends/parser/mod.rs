@@ -29,19 +29,18 @@ mod shortest;
 mod text;
 mod verdicts;
 mod views;
+mod warm;
 mod ways;
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use llguidance::api::ParserLimits;
 use llguidance::earley::CGrammar;
-use rustc_hash::FxHashSet;
 
 use crate::grammar::context::Tokens;
-use lexer::{Lexer, Move};
+use lexer::Lexer;
 use rows::Rows;
 use rules::Rules;
 use shortest::Costs;
@@ -56,10 +55,6 @@ pub(crate) use text::Parser;
 const MAX_GROWTH: usize = 16 << 20;
 /// A lexeme of more weight has its automaton built when the grammar is compiled.
 const HEAVY_LEXEME: u32 = 1000;
-/// So many states are judged before they are needed.
-const MAX_WARM: usize = 400;
-/// Bytes that lead through most texts: of strings, numbers, dates and names.
-const LIKELY: &[u8] = b"\"a0-. ";
 
 /// A grammar's states so far.
 pub(crate) struct Automaton {
@@ -132,32 +127,6 @@ impl Automaton {
             verdicts.of(&self.tokens, lexer, start);
         }
         ensure!(lexer.error().is_none(), "its texts need too large an automaton");
-        Ok(())
-    }
-
-    /// Judges the states that texts come to first, a few for each lexeme, until `stop` says so.
-    ///
-    /// # Errors
-    /// The parser has given up.
-    pub fn warm(&self, stop: &dyn Fn() -> bool) -> Result<()> {
-        let mut states: VecDeque<_> = self.work(|inner, _| inner.lexer.beginnings())?.into();
-        let mut known: FxHashSet<_> = states.iter().copied().collect();
-        while let Some(state) = states.pop_front() {
-            if stop() || known.len() > MAX_WARM || self.is_retired() {
-                break;
-            }
-            // Requests wait for the lock meanwhile: one state at a time.
-            self.work(|inner, tokens| {
-                inner.verdicts.of(tokens, &mut inner.lexer, state);
-                for byte in LIKELY {
-                    if let Move::To(next) = inner.lexer.advance(state, *byte)
-                        && known.insert(next)
-                    {
-                        states.push_back(next);
-                    }
-                }
-            })?;
-        }
         Ok(())
     }
 

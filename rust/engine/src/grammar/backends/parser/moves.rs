@@ -19,6 +19,11 @@ pub(super) struct Place {
 }
 
 impl Inner {
+    /// The place before any text.
+    pub(super) fn first(&self) -> Place {
+        Place { row: 0, state: self.rows.get(0).start, pending: false }
+    }
+
     /// The place after a byte.
     #[inline]
     pub(super) fn push(&mut self, place: Place, byte: u8) -> Option<Place> {

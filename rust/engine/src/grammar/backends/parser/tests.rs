@@ -279,7 +279,8 @@ proptest! {
 
     #[test]
     fn masks_are_those_of_llguidance(
-        description in select(descriptions()), picks in prop::collection::vec(any::<Index>(), 1..60)
+        description in select(descriptions()), picks in prop::collection::vec(any::<Index>(), 1..60),
+        prepared in any::<bool>()
     ) {
         static TOKENS: std::sync::OnceLock<Arc<Tokens>> = std::sync::OnceLock::new();
         let tokens = TOKENS.get_or_init(vocabulary);
@@ -287,13 +288,46 @@ proptest! {
         let compiled = Llguidance::compile(tokens, lowered.clone(), Vec::new());
         let reference = Reference::new(tokens, &lowered);
         match (compiled, reference) {
-            (Ok(compiled), Ok(reference)) => walk(tokens, &compiled, reference, &picks)?,
+            (Ok(compiled), Ok(reference)) => {
+                if prepared {
+                    compiled.warm(&|| false);
+                }
+                walk(tokens, &compiled, reference, &picks)?;
+            }
             (Err(_), Err(_)) => {}
             (compiled, reference) => prop_assert!(
                 false, "{description}: {:?}, {:?}", compiled.err(), reference.err().map(|error| error.to_string())
             ),
         }
     }
+}
+
+#[test]
+fn likely_texts_find_their_masks_prepared() {
+    let tokens = vocabulary();
+    let schema =
+        object(json!({"name": {"type": "string"}, "key1": {"type": "integer"}}), &["name", "key1"], false);
+    let lowered = lowered(&tokens, &json!({"kind": "json_schema", "schema": schema}));
+    let text = r#"{"name": "the cat", "key1": 345}"#;
+    let ids = tokens.trie().greedy_tokenize(text.as_bytes());
+    for prepared in [false, true] {
+        let compiled = Llguidance::compile(&tokens, lowered.clone(), Vec::new()).unwrap();
+        if prepared {
+            compiled.warm(&|| false);
+        }
+        let mut state = compiled.start();
+        let known = ids.iter().filter(|id| {
+            let known = state.known_mask().is_some();
+            assert!(state.advance(**id));
+            known
+        });
+        // Compiling makes the first mask.
+        assert_eq!(known.count(), if prepared { ids.len() } else { 1 });
+    }
+    let compiled = Llguidance::compile(&tokens, lowered, Vec::new()).unwrap();
+    compiled.warm(&|| true);
+    let mut state = compiled.start();
+    assert!(state.advance(ids[0]) && state.known_mask().is_none());
 }
 
 #[test]

@@ -23,7 +23,7 @@ impl Parser {
     /// At the beginning of a text.
     pub fn new(automaton: &Arc<Automaton>) -> Self {
         let mut inner = automaton.lock();
-        let first = Place { row: 0, state: inner.rows.get(0).start, pending: false };
+        let first = inner.first();
         let over = inner.is_over(first);
         Self { automaton: automaton.clone(), places: vec![first], over }
     }

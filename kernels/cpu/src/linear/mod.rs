@@ -27,6 +27,7 @@ mod gather;
 mod packed;
 mod packed_kernels;
 mod panels;
+mod slab;
 #[cfg(test)]
 mod tests;
 

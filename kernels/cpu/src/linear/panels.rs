@@ -1,8 +1,10 @@
-//! Memory of packed weights: whole lines of the cache, in huge pages where the system has them.
+//! Packed weights: whole lines of the cache, in huge pages where the system has them.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::slab::{self, Slab};
 
 /// Outputs in a panel.
 pub const WIDTH: usize = 64;
@@ -19,14 +21,13 @@ impl Plain for u32 {}
 impl Plain for i32 {}
 impl Plain for u8 {}
 
-/// Pages of x86-64 and most of aarch64 that one entry of the TLB covers.
-const HUGE_PAGE: usize = 2 << 20;
-
 /// Lines of zeros, to be written once and read by all threads.
 #[derive(Debug)]
 pub struct Lines<T: Plain> {
     start: NonNull<Line<T>>,
     length: usize,
+    /// Where they are; nowhere, if there are none.
+    _slab: Option<Arc<Slab>>,
 }
 
 // SAFETY: it owns its lines, as a `Box` of plain numbers does.
@@ -39,38 +40,16 @@ impl<T: Plain> Lines<T> {
     /// TLB and stop the processor's prefetcher.
     pub fn zeros(length: usize) -> Self {
         if length == 0 {
-            return Self { start: NonNull::dangling(), length };
+            return Self { start: NonNull::dangling(), length, _slab: None };
         }
-        let layout = Self::layout(length);
-        // SAFETY: the layout's size is not 0.
-        let memory = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(memory.cast()) else { handle_alloc_error(layout) };
-        #[cfg(target_os = "linux")]
-        if layout.align() == HUGE_PAGE {
-            // SAFETY: whole pages of this allocation. A kernel without huge pages refuses, which costs only time.
-            unsafe { libc::madvise(memory.cast(), layout.size(), libc::MADV_HUGEPAGE) };
-        }
-        Self { start, length }
+        let bytes = length.checked_mul(size_of::<Line<T>>()).expect("fewer bytes than there are addresses");
+        let (start, slab) = slab::zeros(bytes);
+        Self { start: start.cast(), length, _slab: Some(slab) }
     }
 
     /// Bytes of all lines.
     pub fn nbytes(&self) -> usize {
         self.length * size_of::<Line<T>>()
-    }
-
-    fn layout(length: usize) -> Layout {
-        let layout = Layout::array::<Line<T>>(length).expect("fewer bytes than there are addresses");
-        let huge = layout.size() >= HUGE_PAGE;
-        layout.align_to(if huge { HUGE_PAGE } else { 64 }).expect("fewer bytes than there are addresses")
-    }
-}
-
-impl<T: Plain> Drop for Lines<T> {
-    fn drop(&mut self) {
-        if self.length > 0 {
-            // SAFETY: allocated with this layout.
-            unsafe { dealloc(self.start.as_ptr().cast(), Self::layout(self.length)) };
-        }
     }
 }
 
@@ -78,7 +57,7 @@ impl<T: Plain> Deref for Lines<T> {
     type Target = [Line<T>];
 
     fn deref(&self) -> &[Line<T>] {
-        // SAFETY: so many lines were allocated; zeros are numbers.
+        // SAFETY: so many lines are its own, at a line of the cache; zeros are numbers.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }

@@ -468,7 +468,7 @@ class Planner:
     ) -> int:
         """Append the sampled tokens of the oldest step in flight to its sequences.
 
-        Sends one TokensOut to the detokenizer. Returns how many requests ended.
+        Returns how many requests ended. The tokens go to the detokenizer with :meth:`send`.
 
         Args:
             sampled: int32, a token for each logits row of the step. A negative token means that no
@@ -487,6 +487,15 @@ class Planner:
 
         Raises:
             ValueError: No step is in flight, or the lengths are not those of the step.
+        """
+
+    def send(self) -> None:
+        """Send the detokenizer what :meth:`plan` and :meth:`commit` have to tell it: one TokensOut.
+
+        Once a step, when the next one is launched if it could be.
+
+        Raises:
+            MailboxClosed: The detokenizer's mailbox is closed.
         """
 
     def fail_step(self, why: str) -> int:

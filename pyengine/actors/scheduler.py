@@ -154,7 +154,9 @@ class SchedulerActor(ThreadActor):
             logger.error("the KV allocator failed its check: %s", error)
 
     def step(self) -> bool:
-        """Drain, plan and launch a step, commit the oldest; False if there was nothing to do."""
+        """Drain, plan and launch a step, commit the oldest, send its tokens; False if there was
+        nothing to do.
+        """
         for message in self.planner.drain(self.ref.mailbox):
             self.answer(message)
         if self.unsent:
@@ -162,7 +164,11 @@ class SchedulerActor(ThreadActor):
         launched = self.launch()
         if self.in_flight and (not launched or len(self.in_flight) > self.runner.overlap):
             self.commit()
+            if not launched:
+                # A step that drafts follow waits for these tokens, and the device for that step.
+                self.launch()
             launched = True
+        self.planner.send()
         # Masks and penalties depend on all tokens before: they are filled in while the device
         # computes the step.
         if self.in_flight:

@@ -122,6 +122,7 @@ class Engine:
         if self.flights and (not rows or len(self.flights) > self.depth):
             sampled = self.flights.popleft()
             self.planner.commit(sampled, np.ones_like(sampled))
+        self.planner.send()
         self.planner.check()
         self.read()
 
@@ -373,8 +374,9 @@ def test_closed_mailboxes_are_told() -> None:
     engine.planner.plan(engine.buffer)
     engine.execute()
     engine.outbox.close()
+    engine.planner.commit(engine.flights.popleft(), ONE)
     with pytest.raises(MailboxClosed):
-        engine.planner.commit(engine.flights.popleft(), ONE)
+        engine.planner.send()
     engine.planner.check()
 
 

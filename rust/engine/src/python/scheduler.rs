@@ -252,6 +252,10 @@ impl PyPlanner {
         self.work(|planner, blocks| planner.commit(blocks, &results, now_ns()))
     }
 
+    fn send(&self) -> PyResult<()> {
+        self.work(|planner, _| planner.send())
+    }
+
     fn fail_step(&self, why: &str) -> PyResult<usize> {
         self.work(|planner, blocks| planner.fail_step(blocks, why))
     }

@@ -184,12 +184,15 @@ impl Planner {
     }
 
     /// Plans a step and writes it into `bytes`; returns the number of rows. 0 when there is nothing to run now, or
-    /// the detokenizer's ring is full: then no step is in flight for it.
+    /// the detokenizer's ring is full: then no step is in flight for it. What the detokenizer is to be told waits for
+    /// [`send`](Self::send).
     pub fn plan(&mut self, kv: &mut KvAllocator, bytes: &mut [u8], now_ns: u64) -> Result<usize> {
         let mut buffers = self.layout.view(bytes)?;
         self.now_ns = now_ns;
         self.expire(kv);
-        self.flush(Stage::Admit)?;
+        if self.outbox.held() > 0 {
+            self.flush(Stage::Admit)?;
+        }
         let in_flight = !self.steps.in_flight().is_empty();
         let mut speculative = self.features.drafts.wanted(|| self.has_prefills());
         if speculative && in_flight && self.has_prefills() {
@@ -287,8 +290,22 @@ impl Planner {
         Ok((in_flight.len() == 1, record.num_logits))
     }
 
-    /// Takes what the device made of the oldest step in flight at `now_ns`; returns how many requests ended. If the
-    /// detokenizer's mailbox is closed, that is the error; the state is whole all the same.
+    /// Sends the detokenizer what `plan` and `commit` have to tell it. If its mailbox is closed, that is the error; the
+    /// state is whole all the same.
+    ///
+    /// To be called once a step: behind the commit, and behind a plan that waited for the tokens of that commit, so that
+    /// the device does not wait for messages.
+    pub fn send(&mut self) -> Result<()> {
+        if self.outbox.is_empty() {
+            return Ok(());
+        }
+        let sent = self.outbox.flush();
+        self.timeline.end_span(Stage::Message);
+        sent
+    }
+
+    /// Takes what the device made of the oldest step in flight at `now_ns`; returns how many requests ended. Their tokens
+    /// wait for [`send`](Self::send).
     pub fn commit(&mut self, kv: &mut KvAllocator, results: &StepResults<'_>, now_ns: u64) -> Result<usize> {
         let record = self.land_checked(results)?;
         self.now_ns = now_ns;
@@ -297,7 +314,7 @@ impl Planner {
         let ended = before - self.requests.len();
         self.features.drafts.observe(&record, accepted, ended, now_ns);
         self.recycle(record);
-        self.flush(Stage::Commit)?;
+        self.timeline.end_span(Stage::Commit);
         Ok(ended)
     }
 
@@ -370,12 +387,7 @@ impl Planner {
     /// Ends a span and sends what is to be sent.
     pub(super) fn flush(&mut self, span: Stage) -> Result<()> {
         self.timeline.end_span(span);
-        if self.outbox.is_empty() {
-            return Ok(());
-        }
-        let flushed = self.outbox.flush();
-        self.timeline.end_span(Stage::Message);
-        flushed
+        self.send()
     }
 
     /// The facts of a request that the detokenizer gets besides its tokens.

@@ -713,6 +713,7 @@ fn a_row_whose_logits_are_changed_outside_tells_its_tokens_and_may_fail() {
     let results =
         StepResults { sampled: &result.tokens, counts: &result.counts, failed: &failed, ..tokens(&[], &[]) };
     assert_eq!(world.planner.commit(&mut world.kv, &results, 1).unwrap(), 1);
+    world.planner.send().unwrap();
     world.cut.insert(key, FinishReason::Error);
     world.finish();
     assert_eq!(world.streams[&other].finish, Some(FinishReason::Length));

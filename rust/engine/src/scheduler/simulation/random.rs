@@ -222,8 +222,11 @@ pub(super) fn happen(world: &mut World, event: &Event) {
                 world.commit();
             }
             if world.plan() == 0 {
-                world.commit();
+                // As the scheduler does it: drafts follow these tokens.
+                world.commit_only();
+                world.plan();
             }
+            world.planner.send().unwrap();
         }
         Event::Commit => {
             world.commit();

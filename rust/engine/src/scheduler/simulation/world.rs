@@ -267,6 +267,13 @@ impl World {
     }
 
     pub(super) fn commit(&mut self) -> bool {
+        let committed = self.commit_only();
+        self.planner.send().unwrap();
+        committed
+    }
+
+    /// Commits the oldest step, whose tokens wait to be sent.
+    pub(super) fn commit_only(&mut self) -> bool {
         let Some(result) = self.device.results.pop_front() else { return false };
         let pairs: Vec<i32> = (0..2 * result.tokens.len() as i32).collect();
         let values: Vec<f32> = pairs.iter().map(|pair| *pair as f32).collect();

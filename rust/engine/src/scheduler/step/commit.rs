@@ -198,7 +198,7 @@ impl Planner {
             self.tell(self.requests.get(request).key, text);
         }
         if taken > 0 || end.is_some() {
-            self.send(row.slot, taken, end, logprobs);
+            self.send_row(row.slot, taken, end, logprobs);
         }
         match end {
             Some((reason, _)) => self.end(kv, request, reason),
@@ -278,7 +278,7 @@ impl Planner {
     }
 
     /// Sends the last `taken` tokens of a sequence to the detokenizer, and its end.
-    fn send(&mut self, slot: u32, taken: usize, end: Option<End>, logprobs: RowLogProbs<'_>) {
+    fn send_row(&mut self, slot: u32, taken: usize, end: Option<End>, logprobs: RowLogProbs<'_>) {
         let tokens = &self.steps.table.tokens[slot as usize];
         let id = self.steps.table.request[slot as usize];
         let row = self.out_row(id);

@@ -337,14 +337,16 @@ class Planner:
         max_context: int,
         max_waiting: int,
         prefill_chunk: int = 0,
+        prefill_beside_decodes: int = 0,
         timeline: Timeline | None = None,
     ) -> Planner:
         """Make a planner without requests.
 
         The least of ``max_sequences`` (the length of the device's ``last_token``), the layout's
         rows and ``max_tokens_per_step`` bounds how many sequences run at once. ``prefill_chunk`` 0
-        is no cap. A sequence's KV must fit ``min(num_blocks, max_pages)`` blocks. ``timeline`` gets
-        the spans of every call; the time between two calls is recorded as ``drain``.
+        is no cap, nor is ``prefill_beside_decodes`` 0. A sequence's KV must fit
+        ``min(num_blocks, max_pages)`` blocks. ``timeline`` gets the spans of every call; the time
+        between two calls is recorded as ``drain``.
 
         Raises:
             ValueError: A limit is out of its range, or the layout does not hold

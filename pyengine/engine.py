@@ -35,13 +35,16 @@ from pyengine.chat.template_source import TemplateSource
 from pyengine.logits_processors import Call, LogitsProcessor, LogitsProcessors, load_processors
 from pyengine.model.devices import load_runner, sized
 from pyengine.model.progress import Progress
-from pyengine.model.runner import ModelRunner
+from pyengine.model.runner import ModelRunner, kind_of
 from pyengine.model.weights.folder import model_folder
 from pyengine.queues import EngineInfo, Queues
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer
 
+# Prompt tokens beside decodes, by kind of device: with so many a processor multiplies as fast as it
+# reads weights, and each one more makes the step longer.
+PREFILL_BESIDE_DECODES = {"cpu": 32}
 DETOKENIZER_MAILBOX_BYTES = 1 << 22
 
 
@@ -199,6 +202,9 @@ def _planner(
         max_context=runner.info.max_context,
         max_waiting=config.max_waiting,
         prefill_chunk=config.prefill_chunk or 0,
+        prefill_beside_decodes=(
+            config.prefill_beside_decodes or PREFILL_BESIDE_DECODES.get(kind_of(runner.device), 0)
+        ),
         timeline=timeline,
     )
 

@@ -209,3 +209,8 @@ class ModelRunner(Protocol):
 
     def close(self) -> None:
         """Give weights, cache and threads back. Idempotent."""
+
+
+def kind_of(device: str) -> str:
+    """The kind of device that ``device`` describes: ``2 x cpu, float32, torch`` is ``cpu``."""
+    return device.split(",")[0].split()[-1]

@@ -8,6 +8,7 @@ import numpy as np
 
 from pyengine._core import Stage, Track
 from pyengine.errors import ConfigError
+from pyengine.model.runner import kind_of
 from pyengine.profiling.observe import Observation, step_times_ms
 from pyengine.telemetry.drafts import Drafts, proposers
 from pyengine.telemetry.spans import Spans, select
@@ -202,11 +203,6 @@ def load_report(text: bytes, name: str) -> ProfileReport:
         return msgspec.json.decode(text, type=ProfileReport)
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{name} is not a report of `pyengine profile --json`: {error}") from None
-
-
-def kind_of(device: str) -> str:
-    """The kind of device that ``device`` describes: ``2 x cpu, float32, torch`` is ``cpu``."""
-    return device.split(",")[0].split()[-1]
 
 
 def _cpu_us_per_step(rows: list[StageRow], device: str) -> dict[str, float]:

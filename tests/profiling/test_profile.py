@@ -18,11 +18,12 @@ from pyengine._core import Stage, Track
 from pyengine.cli import main
 from pyengine.grammar import json_value
 from pyengine.http.serving.server import HttpServer
+from pyengine.model.runner import kind_of
 from pyengine.profiling.clients import Readers
 from pyengine.profiling.observe import step_times_ms
 from pyengine.profiling.page import page
 from pyengine.profiling.perfetto import trace
-from pyengine.profiling.report import ProfileReport, kind_of, load_report
+from pyengine.profiling.report import ProfileReport, load_report
 from pyengine.profiling.workload import Job
 from pyengine.telemetry.spans import SPAN
 

@@ -92,6 +92,7 @@ impl Engine {
             max_context: 4096,
             max_waiting: 64,
             prefill_chunk: 0,
+            prefill_beside_decodes: 0,
         };
         let to = detokenizer.clone();
         let limit = to.max_message();

@@ -115,7 +115,8 @@ impl PyPlanner {
     #[new]
     #[pyo3(signature = (
         allocator, layout, detokenizer, *,
-        max_sequences, max_tokens_per_step, max_context, max_waiting, prefill_chunk = 0, timeline = None,
+        max_sequences, max_tokens_per_step, max_context, max_waiting, prefill_chunk = 0,
+        prefill_beside_decodes = 0, timeline = None,
     ))]
     #[allow(clippy::too_many_arguments, reason = "keywords on the Python side")]
     fn new(
@@ -127,10 +128,17 @@ impl PyPlanner {
         max_context: usize,
         max_waiting: usize,
         prefill_chunk: usize,
+        prefill_beside_decodes: usize,
         timeline: Option<&PyTimeline>,
     ) -> PyResult<Self> {
-        let config =
-            PlannerConfig { max_sequences, max_tokens_per_step, max_context, max_waiting, prefill_chunk };
+        let config = PlannerConfig {
+            max_sequences,
+            max_tokens_per_step,
+            max_context,
+            max_waiting,
+            prefill_chunk,
+            prefill_beside_decodes,
+        };
         let blocks = allocator.shared();
         let mailbox = detokenizer.inner().clone();
         let limit = mailbox.max_message();

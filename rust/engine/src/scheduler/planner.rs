@@ -14,8 +14,8 @@ use super::distributions::Distributions;
 use super::features::Features;
 use super::features::processors::ProcessedRow;
 use super::outbox::{DetokenizerSink, OutRow, Outbox};
-use super::queue::Queue;
 use super::queue::requests::Requests;
+use super::queue::{Queue, policy};
 use super::step::buffers::StepLayout;
 use super::step::plan::Room;
 use super::step::sequence_table::RequestId;
@@ -40,6 +40,8 @@ pub struct PlannerConfig {
     pub max_waiting: usize,
     /// Most tokens of one prefill in one step; 0 is no cap.
     pub prefill_chunk: usize,
+    /// Most tokens of prefills in a step that also decodes, unless three for each request are more; 0 is no cap.
+    pub prefill_beside_decodes: usize,
 }
 
 impl PlannerConfig {
@@ -234,9 +236,14 @@ impl Planner {
     fn grant(&mut self, kv: &mut KvAllocator) -> Room {
         let (tokens, pages) = (self.config.max_tokens_per_step, self.layout.max_pages());
         let logits = self.layout.max_logits();
-        let mut room = Room { tokens, pages, logits, closed: false, starved: false };
+        let mut room = Room { tokens, prefill: tokens, pages, logits, closed: false, starved: false };
         self.steps.clear();
         self.grant_decodes(kv, &mut room);
+        if !self.steps.decodes().is_empty() {
+            let requests = (self.steps.running().len() + self.queue.len()).min(self.concurrency);
+            let cap = policy::prefill_beside_decodes(requests, self.config.prefill_beside_decodes);
+            room.prefill = room.tokens.min(cap);
+        }
         self.timeline.end_span(Stage::Allocate);
         self.grant_prefills(kv, &mut room);
         self.admit(kv, &mut room);

@@ -20,7 +20,7 @@ impl Planner {
     pub(in crate::scheduler) fn admit(&mut self, kv: &mut KvAllocator, room: &mut Room) {
         let mut growth = None;
         while self.steps.running().len() < self.concurrency
-            && room.tokens > 0
+            && room.prefill > 0
             && room.pages > 0
             && !room.closed
         {

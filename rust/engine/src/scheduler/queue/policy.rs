@@ -15,7 +15,10 @@
 //! - **Preemption.** When a sequence needs a block and there is none, the worst class's latest admitted goes
 //!   back to the queue; the best class's earliest is never the victim of another, so work always gets done.
 //! - **Budget.** Decodes are served first, one token each; prefills share the rest in running order, none more
-//!   than `prefill_chunk`.
+//!   than `prefill_chunk`. Beside decodes prefills have `prefill_beside_decodes` together, or [`PREFILL_PER_REQUEST`] for
+//!   each request that runs or could: where each token makes a step longer, as on a CPU, that bounds the gaps of the answers
+//!   under way. A share that grows with the requests, whether they decode or wait, keeps a few that decode from holding up
+//!   the prompts of many.
 //!
 //! Choosing the head costs O(classes + log waiting), joining and leaving O(log waiting): a step never scans
 //! the queue.
@@ -32,6 +35,9 @@ pub const AGING_NS: u64 = 10_000_000_000;
 /// Admission keeps blocks for this many further tokens of every running sequence.
 pub const GROWTH_TOKENS: u32 = 64;
 
+/// Beside decodes a step may have so many prompt tokens for each request that runs or could.
+pub const PREFILL_PER_REQUEST: usize = 3;
+
 /// Idle tenants whose served tokens are remembered.
 const MAX_IDLE_TENANTS: usize = 1024;
 
@@ -39,6 +45,11 @@ const MAX_IDLE_TENANTS: usize = 1024;
 pub fn share(remaining: u32, budget: usize, prefill_chunk: usize) -> usize {
     let cap = if prefill_chunk == 0 { usize::MAX } else { prefill_chunk };
     (remaining as usize).min(budget).min(cap)
+}
+
+/// Most prompt tokens of a step that also decodes, where so many requests run, or could; `least` of 0 is no cap.
+pub fn prefill_beside_decodes(requests: usize, least: usize) -> usize {
+    if least == 0 { usize::MAX } else { least.max(PREFILL_PER_REQUEST * requests) }
 }
 
 /// Tokens that a sequence will have KV of after its next `horizon` ones (its last token needs none).

@@ -312,6 +312,39 @@ fn chunks_are_capped_and_the_rest_of_the_budget_is_shared() {
 }
 
 #[test]
+fn prompts_beside_decodes_have_a_share_that_grows_with_the_requests() {
+    let setup =
+        Setup { max_tokens: 100, max_sequences: 3, max_rows: 3, depth: 0, num_blocks: 300, ..roomy() };
+    let mut world =
+        World::new(&Setup { prefill_beside_decodes: 7, max_pages: 300, max_context: 300, ..setup });
+    let ask = |world: &mut World, family, length, max_tokens| {
+        world.submit(&prompt(family, length), 0, |submit| {
+            submit.max_tokens = max_tokens;
+            submit.stop_token_ids.clear();
+        })
+    };
+    let prefilled = |world: &mut World| {
+        world.drain();
+        world.plan();
+        let counts: Vec<_> = world.planner.steps.prefills().iter().map(|grant| grant.count).collect();
+        while world.commit() {}
+        counts
+    };
+    // Nothing decodes: the whole step.
+    ask(&mut world, 0, 40, 60);
+    assert_eq!(prefilled(&mut world), [40]);
+    // Beside one of two, what is always granted; of three, three for each, and for no more that cannot run yet.
+    ask(&mut world, 1, 14, 1);
+    assert_eq!(prefilled(&mut world), [7]);
+    for family in 2..6 {
+        ask(&mut world, family, 20, 1);
+    }
+    assert_eq!(prefilled(&mut world), [7, 2]);
+    assert_eq!(prefilled(&mut world), [9]);
+    world.finish();
+}
+
+#[test]
 fn a_prefix_is_computed_once_per_salt() {
     let mut world = World::new(&Setup { depth: 0, ..roomy() });
     let body = prompt(0, 33);

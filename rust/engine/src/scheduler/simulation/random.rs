@@ -105,7 +105,8 @@ pub(super) fn groups() -> impl Strategy<Value = Vec<Group>> {
 
 pub(super) fn setup() -> impl Strategy<Value = Setup> {
     let sizes = (1..6usize, 2..24usize, any::<bool>(), 1..8usize, 1..24usize);
-    let bounds = (1..9usize, 2..80usize, 12..90usize, 1..12usize, 0..6usize, 0..3usize);
+    let beside = prop_oneof![2 => Just(0), 1 => 1..12usize];
+    let bounds = (1..9usize, 2..80usize, 12..90usize, 1..12usize, (0..6usize, beside), 0..3usize);
     let drafts = prop_oneof![
         2 => Just(Drafts::Off),
         1 => (1..6usize).prop_map(Drafts::Host),
@@ -117,7 +118,14 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
             // As many pages as so many blocks have in all groups.
             let tables: usize = groups.iter().map(|group| group.tables).sum();
             let (block_size, num_blocks, prefix_cache, max_sequences, max_tokens) = sizes;
-            let (max_rows, max_pages, max_context, max_waiting, prefill_chunk, depth) = bounds;
+            let (
+                max_rows,
+                max_pages,
+                max_context,
+                max_waiting,
+                (prefill_chunk, prefill_beside_decodes),
+                depth,
+            ) = bounds;
             Setup {
                 block_size,
                 num_blocks: num_blocks * tables,
@@ -130,6 +138,7 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
                 max_context,
                 max_waiting,
                 prefill_chunk,
+                prefill_beside_decodes,
                 depth,
                 horizon,
                 drafts,
@@ -267,7 +276,7 @@ fn random_work_reaches_every_way_to_end_and_preemption() {
     let mut runner = TestRunner::deterministic();
     let mut sums: HashMap<&str, u64> = HashMap::new();
     let (mut cut, mut vectors, mut moved, mut unmoved) = (0, 0, 0, 0);
-    for _ in 0..220 {
+    for _ in 0..330 {
         let example = (setup(), prop::collection::vec(event(), 1..120)).new_tree(&mut runner).unwrap();
         let (setup, events) = example.current();
         let mut world = World::new(&setup);

@@ -38,6 +38,7 @@ pub(super) struct Setup {
     pub(super) max_context: usize,
     pub(super) max_waiting: usize,
     pub(super) prefill_chunk: usize,
+    pub(super) prefill_beside_decodes: usize,
     pub(super) depth: usize,
     pub(super) horizon: u32,
     // The source of drafts, and their most tokens.
@@ -112,6 +113,7 @@ impl World {
             max_context: setup.max_context,
             max_waiting: setup.max_waiting,
             prefill_chunk: setup.prefill_chunk,
+            prefill_beside_decodes: setup.prefill_beside_decodes,
         };
         let planner = Planner::new(config, layout, &kv, sink, 1 << 16, Timeline::silent());
         let mut planner = planner.unwrap();
@@ -239,6 +241,15 @@ impl World {
             id.is_some_and(|id| self.planner.requests.get(id).slot.is_none())
         };
         self.preempted_in_verification += verified.iter().filter(waits).count() as u64;
+        let steps = &self.planner.steps;
+        let (decodes, beside) = (steps.decodes().len(), self.setup.prefill_beside_decodes);
+        if rows > 0 && decodes > 0 && beside > 0 {
+            let prompts: usize = steps.prefills().iter().map(|grant| grant.count as usize).sum();
+            assert!(
+                prompts <= beside.max(3 * self.planner.requests.len()),
+                "{prompts} beside {decodes} decodes"
+            );
+        }
         if rows > 0 {
             let view = self.planner.layout.view(bytes).unwrap();
             assert_eq!(view.header[header::NUM_ROWS] as usize, rows);
@@ -525,6 +536,7 @@ pub(super) fn roomy() -> Setup {
         max_context: 200,
         max_waiting: 64,
         prefill_chunk: 0,
+        prefill_beside_decodes: 0,
         depth: 1,
         horizon: 64,
         drafts: Drafts::Off,

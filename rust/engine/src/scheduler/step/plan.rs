@@ -19,6 +19,8 @@ use crate::speculate::Length;
 /// The room that the step being planned has left.
 pub(in crate::scheduler) struct Room {
     pub tokens: usize,
+    /// Of those, tokens that prefills may take.
+    pub prefill: usize,
     pub pages: usize,
     pub logits: usize,
     /// Nothing is admitted: a sequence was preempted or left out.
@@ -154,7 +156,7 @@ impl Planner {
     pub(in crate::scheduler) fn grant_prefills(&mut self, kv: &mut KvAllocator, room: &mut Room) {
         for next in 0..self.steps.running.len() {
             let slot = self.steps.running[next].slot;
-            if self.steps.table.progress[slot as usize].prefills() && room.tokens > 0 {
+            if self.steps.table.progress[slot as usize].prefills() && room.prefill > 0 {
                 let request = self.requests.get(self.steps.table.request[slot as usize]);
                 if request.reusable == u32::MAX {
                     let skipped = self.steps.catch_up(kv, slot, request.salt);
@@ -170,7 +172,7 @@ impl Planner {
         let progress = self.steps.table.progress[slot as usize];
         let request = self.steps.table.request[slot as usize];
         let reach = (room.pages * self.steps.block_size).saturating_sub(progress.planned as usize);
-        let wanted = policy::share(progress.remaining(), room.tokens, self.config.prefill_chunk);
+        let wanted = policy::share(progress.remaining(), room.prefill, self.config.prefill_chunk);
         let mut count = wanted.min(reach);
         if count > 0 {
             let (start, held) = (progress.planned as usize, &mut self.steps.table.held[slot as usize]);
@@ -188,6 +190,7 @@ impl Planner {
         if count > 0 {
             let end = progress.planned as usize + count;
             room.tokens -= count;
+            room.prefill -= count;
             room.pages -= end.div_ceil(self.steps.block_size);
             let salt = self.requests.get(request).salt;
             if self.steps.publish(kv, slot, salt, end) {

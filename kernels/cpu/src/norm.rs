@@ -158,16 +158,27 @@ fn normalize_layer_body<T: Element, const FMA: bool>(
     }
 }
 
+/// What `add` makes of all values from 0 on, in 16 chains that are summed at the end.
+#[inline(always)]
+fn in_chains<T: Element>(values: &[T], add: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut chains = [0.0f32; 16];
+    // Whole groups apart from the rest: of them the compiler makes registers.
+    let (groups, rest) = values.as_chunks::<16>();
+    for group in groups {
+        for (chain, value) in chains.iter_mut().zip(group) {
+            *chain = add(*chain, value.to_f32());
+        }
+    }
+    for (chain, value) in chains.iter_mut().zip(rest) {
+        *chain = add(*chain, value.to_f32());
+    }
+    chains.iter().sum()
+}
+
 /// The sum of `of` each value, in 16 chains.
 #[inline(always)]
 fn sum_of<T: Element>(values: &[T], of: impl Fn(f32) -> f32) -> f32 {
-    let mut sums = [0.0f32; 16];
-    for group in values.chunks(16) {
-        for (lane, value) in sums.iter_mut().zip(group) {
-            *lane += of(value.to_f32());
-        }
-    }
-    sums.iter().sum()
+    in_chains(values, |sum, value| sum + of(value))
 }
 
 #[inline(always)]
@@ -182,13 +193,8 @@ fn normalize_heads_body<T: Element, const FMA: bool>(heads: &mut [T], weight: &[
 
 #[inline(always)]
 fn inverse_root_mean_square<T: Element, const FMA: bool>(values: &[T], epsilon: f32) -> f32 {
-    let mut squares = [0.0f32; 16];
-    for group in values.chunks(16) {
-        for (lane, value) in squares.iter_mut().zip(group) {
-            *lane = mul_add::<FMA>(value.to_f32(), value.to_f32(), *lane);
-        }
-    }
-    let mean = squares.iter().sum::<f32>() / values.len() as f32;
+    let squares = in_chains(values, |sum, value| mul_add::<FMA>(value, value, sum));
+    let mean = squares / values.len() as f32;
     1.0 / (mean + epsilon).sqrt()
 }
 

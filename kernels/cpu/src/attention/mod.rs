@@ -140,7 +140,11 @@ fn attend_by<T: Element>(set: InstructionSet, threads: &Threads, inputs: &Inputs
     if threads.count() > 1 && pieces.len() < PIECES_PER_THREAD * threads.count() {
         work.by_segment(threads, &pieces, operations);
     } else {
-        threads.share(pieces.len(), operations, |index| work.whole(pieces[index]));
+        // Neighbouring heads lie side by side in a page: a thread that has asked for one has the next.
+        let run = (pieces.len() / (PIECES_PER_THREAD * threads.count())).clamp(1, heads.kv);
+        let runs: Vec<_> = pieces.chunks(run).collect();
+        threads
+            .share(runs.len(), operations, |index| runs[index].iter().for_each(|&piece| work.whole(piece)));
     }
 }
 

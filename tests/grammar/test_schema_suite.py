@@ -9,7 +9,8 @@ import pytest
 from tokenizers import Tokenizer, normalizers
 
 from pyengine._core import CompiledGrammar, GrammarContext, compile_grammar
-from tests.grammar.schema_suite import Accepts, Group, RefusedError, read, run
+from tests.grammar.schema_suite import Accepts, Group, RefusedError, read, run, written
+from tests.grammar.test_grammar import demo
 from tests.reference import SCHEMA_SUITE, fetched
 
 # Far more than any needs, even in a debug build beside other work: it must never be the limit here.
@@ -89,6 +90,29 @@ def test_what_cannot_be_enforced_is_refused_by_name(engine: Engine) -> None:
     assert grammar.warnings == ["'uniqueItems' at #/properties/tags is not enforced"]
     assert engine.accepts(grammar, '{"tags": ["a", "a"]}')
     assert not engine.accepts(grammar, '{"tags": ["a", 1]}')
+
+
+@pytest.mark.slow
+def test_what_is_left_out_forbids_nothing() -> None:
+    """What is valid against a schema that is refused can be written once that may be left out."""
+    checked = 0
+    for group in read(SCHEMA_SUITE):
+        description = {"kind": "json_schema", "schema": group.schema, "key_order": "any"}
+        try:
+            demo().compile(description)
+            continue
+        except ValueError:
+            pass
+        valid = [instance for _, instance, is_valid in group.tests if is_valid]
+        # With an unknown dialect 2020-12 is enforced, as a warning says.
+        if not valid or group.file == "vocabulary":
+            continue
+        grammar = demo().compile(description | {"unenforceable": "ignore"})
+        assert grammar.warnings
+        for instance in valid:
+            assert demo().accepted(grammar, written(instance)) is None, (group, instance)
+            checked += 1
+    assert checked > 40
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ impl Normalizer<'_> {
     pub(crate) fn write(&mut self, root: Expr) -> Result<Value, Refusal> {
         let states = States::new(self, root)?;
         if !states.productive.contains(&root) {
-            return Err(Refusal::AllowsNothing);
+            return Err(Refusal::AllowsNothing(self.without_value()?));
         }
         let mut writer =
             Writer { normalizer: self, states, names: HashMap::new(), defs: Map::new(), depth: 0 };

@@ -102,6 +102,8 @@ pub(crate) enum Atom {
     Text(TextRule, Path),
     Array(ArrayRule, Path),
     Object(ObjectRule, Path),
+    /// A constraint on all types without an exact form.
+    Unknown(Path),
 }
 
 /// The node of an expression.

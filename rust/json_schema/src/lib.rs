@@ -24,6 +24,7 @@ mod normalizer;
 mod number;
 mod options;
 mod refusal;
+mod without_value;
 
 use serde_json::Value;
 
@@ -47,8 +48,9 @@ pub struct Normalized {
 /// The schema is invalid, allows no value, asks for something that cannot be enforced, or takes more work than its
 /// limits allow; the message names keyword and JSON pointer.
 pub fn normalize(schema: &Value, options: &Options<'_>) -> Result<Normalized, Refusal> {
-    let document = document::Document::new(schema, options.limits)?;
+    let document = document::Document::new(schema, options.limits, options.unenforceable)?;
     let mut normalizer = normalizer::Normalizer::new(document, options);
+    normalizer.warnings.append(&mut normalizer.document.warnings);
     let root = normalizer.schema(0, 0)?;
     let schema = normalizer.write(root)?;
     Ok(Normalized { schema, warnings: std::mem::take(&mut normalizer.warnings) })

@@ -7,9 +7,12 @@ pub enum Refusal {
     /// The schema is not valid, or refers to a schema that the document lacks.
     #[error("{0}")]
     Invalid(String),
-    /// No value is valid against the schema.
-    #[error("the schema at # allows no value")]
-    AllowsNothing,
+    /// A reference to another document; [`Unenforceable::Ignore`](crate::Unenforceable::Ignore) leaves it out.
+    #[error("{0}")]
+    Elsewhere(String),
+    /// No value is valid against the schema; where it goes wrong.
+    #[error("the schema allows no value: {0}")]
+    AllowsNothing(String),
     /// A keyword has no exact form; [`Unenforceable::Ignore`](crate::Unenforceable::Ignore) leaves most of these out.
     #[error("{0}")]
     Unenforceable(String),

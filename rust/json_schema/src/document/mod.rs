@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use crate::{Limits, Refusal};
+use crate::{Limits, Refusal, Unenforceable};
 
 /// A place in the document.
 pub(crate) type Place = usize;
@@ -45,6 +45,8 @@ pub(crate) struct Document<'a> {
     pub draft: Draft,
     /// Whether any `$dynamicRef` may depend on where it is reached from.
     pub has_dynamic: bool,
+    /// What is not enforced of the document as a whole.
+    pub warnings: Vec<String>,
     limits: Limits,
     by_pointer: HashMap<String, Place>,
     by_uri: HashMap<String, usize>,
@@ -88,12 +90,25 @@ fn draft_of(uri: &str) -> Option<Draft> {
 }
 
 impl<'a> Document<'a> {
-    pub(crate) fn new(root: &'a Value, limits: Limits) -> Result<Self, Refusal> {
+    /// Reads a schema; a dialect that is not known is read as 2020-12 if it may be ignored.
+    pub(crate) fn new(
+        root: &'a Value,
+        limits: Limits,
+        unenforceable: Unenforceable,
+    ) -> Result<Self, Refusal> {
+        let mut warnings = Vec::new();
         let draft = match root.get("$schema") {
             None => Draft::Twenty,
-            Some(uri) => match uri.as_str().and_then(draft_of) {
-                Some(draft) => draft,
-                None => {
+            Some(uri) => match (uri.as_str().and_then(draft_of), unenforceable) {
+                (Some(draft), _) => draft,
+                (None, Unenforceable::Ignore) if uri.is_string() => {
+                    let uri = short(&uri.to_string());
+                    warnings
+                        .push(format!("'$schema' at #: the dialect {uri} is not known; 2020-12 is enforced"));
+                    Draft::Twenty
+                }
+                (None, _) => {
+                    let uri = short(&uri.to_string());
                     return Err(Refusal::Invalid(format!("'$schema' at #: the dialect {uri} is not known")));
                 }
             },
@@ -103,6 +118,7 @@ impl<'a> Document<'a> {
             resources: Vec::new(),
             draft,
             has_dynamic: false,
+            warnings,
             limits,
             by_pointer: HashMap::new(),
             by_uri: HashMap::new(),
@@ -209,7 +225,7 @@ impl<'a> Document<'a> {
         let (uri, fragment) = whole.split_once('#').unwrap_or((&whole, ""));
         let here = format!("'$ref' at #{}", short(&self.places[from].pointer));
         let Some(&resource) = self.by_uri.get(uri) else {
-            return Err(Refusal::Invalid(format!(
+            return Err(Refusal::Elsewhere(format!(
                 "{here}: {} is not part of this document",
                 short(reference)
             )));

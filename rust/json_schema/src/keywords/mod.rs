@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use crate::Refusal;
 use crate::document::{Draft, Place, short};
 use crate::expression::{ArrayRule, Atom, Expr, FALSE, Path, TRUE};
 use crate::normalizer::Normalizer;
+use crate::{Refusal, Unenforceable};
 
 const MAX_POSITION: usize = 1_000;
 
@@ -119,30 +119,41 @@ impl<'a> Normalizer<'a> {
             return Ok(known);
         }
         let Value::Object(object) = self.document.places[place].value else { return Ok(TRUE) };
-        let mut parts = Vec::new();
-        if self.document.draft <= Draft::Seven && object.contains_key("$ref") {
-            parts.push(self.reference(place, scope, "$ref", &object["$ref"])?);
-        } else {
-            for key in ["type", "const", "enum"] {
-                if let Some(value) = object.get(key) {
-                    parts.push(self.keyword(place, scope, object, key, value)?);
-                }
-            }
-            for (key, value) in object {
-                if !matches!(key.as_str(), "type" | "const" | "enum") && !LATE.contains(&key.as_str()) {
-                    parts.push(self.keyword(place, scope, object, key, value)?);
-                }
-            }
-            for key in LATE {
-                if let Some(value) = object.get(key) {
-                    parts.push(self.keyword(place, scope, object, key, value)?);
-                }
-            }
-            parts.push(self.unevaluated(place, scope, object)?);
-        }
+        let parts: Vec<Expr> =
+            self.parts_in(place, scope, object)?.into_iter().map(|(_, part)| part).collect();
         let body = self.exprs.and(&parts);
         self.schemas[number as usize].2 = Some(body);
         Ok(body)
+    }
+
+    /// The keywords of the schema at `place`, each with its expression.
+    pub(crate) fn parts(&mut self, place: Place) -> Result<Vec<(String, Expr)>, Refusal> {
+        match self.document.places[place].value {
+            Value::Object(object) => self.parts_in(place, 0, object),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn parts_in(
+        &mut self,
+        place: Place,
+        scope: usize,
+        object: &Object,
+    ) -> Result<Vec<(String, Expr)>, Refusal> {
+        if self.document.draft <= Draft::Seven && object.contains_key("$ref") {
+            return Ok(vec![("$ref".to_owned(), self.reference(place, scope, "$ref", &object["$ref"])?)]);
+        }
+        let first = ["type", "const", "enum"];
+        let others = object.keys().map(String::as_str);
+        let others = others.filter(|key| !first.contains(key) && !LATE.contains(key));
+        let mut parts = Vec::new();
+        for key in first.into_iter().chain(others).chain(LATE) {
+            if let Some(value) = object.get(key) {
+                parts.push((key.to_owned(), self.keyword(place, scope, object, key, value)?));
+            }
+        }
+        parts.push(("unevaluated".to_owned(), self.unevaluated(place, scope, object)?));
+        Ok(parts)
     }
 
     fn keyword(
@@ -234,8 +245,21 @@ impl<'a> Normalizer<'a> {
         {
             return Ok(TRUE);
         }
-        let target = self.target(place, scope, key, value)?;
-        self.schema(target, scope)
+        match self.target(place, scope, key, value) {
+            Err(refusal @ (Refusal::Elsewhere(_) | Refusal::Unenforceable(_)))
+                if self.unenforceable == Unenforceable::Ignore =>
+            {
+                let path = self.path(place, key);
+                if let (Refusal::Elsewhere(_), Some(reference)) = (refusal, value.as_str()) {
+                    let whither = format!(" to {}, which is not part of this document,", short(reference));
+                    self.paths[path as usize].push_str(&whither);
+                }
+                // Values of few types have no place to say so.
+                self.warn(format!("{} is not enforced", self.name(path)));
+                Ok(self.exprs.atom(Atom::Unknown(path)))
+            }
+            target => self.schema(target?, scope),
+        }
     }
 
     fn conditional(&mut self, place: Place, scope: usize, object: &Object) -> Result<Expr, Refusal> {

@@ -7,12 +7,12 @@
 
 use serde_json::Value;
 
-use crate::Refusal;
 use crate::document::{Draft, Place, short, step};
 use crate::expression::{ArrayRule, Atom, Expr, ObjectRule, TRUE};
 use crate::keywords::Object;
 use crate::language::{ANY, Lang, NEVER};
 use crate::normalizer::Normalizer;
+use crate::{Refusal, Unenforceable};
 
 const MAX_OUTCOMES: usize = 128;
 const MAX_DEPTH: usize = 60;
@@ -189,7 +189,12 @@ impl Normalizer<'_> {
         let mut out = Vec::new();
         match key {
             "$ref" | "$dynamicRef" => {
-                let target = self.target(place, scope, key, value)?;
+                let target = match self.target(place, scope, key, value) {
+                    Err(Refusal::Elsewhere(_)) if self.unenforceable == Unenforceable::Ignore => {
+                        return Ok(None);
+                    }
+                    target => target?,
+                };
                 let scope = self.enter(scope, target);
                 let Some(outcomes) = self.within(target, scope, of, depth + 1)? else { return Ok(None) };
                 out.push(outcomes);

@@ -172,6 +172,11 @@ impl Normalizer<'_> {
                     let holds = kinds >> kind as u8 & 1 == 1;
                     return Ok(if holds == wanted { cases } else { Vec::new() });
                 }
+                if let Atom::Unknown(path) = *atom {
+                    let mut cases = cases;
+                    cases.iter_mut().for_each(|case| case.leave_open(path));
+                    return Ok(cases);
+                }
                 if kind_of(&atom) != kind {
                     return Ok(if wanted { cases } else { Vec::new() });
                 }
@@ -244,6 +249,7 @@ impl Normalizer<'_> {
         match self.exprs.node(expr) {
             ExprNode::Atom(atom) => match *atom {
                 Atom::Kinds(kinds) => (kinds >> kind as u8 & 1 == 1) != wanted,
+                Atom::Unknown(_) => false,
                 _ => !wanted && kind_of(&atom) != kind,
             },
             _ => false,
@@ -381,7 +387,7 @@ impl Normalizer<'_> {
 
 fn kind_of(atom: &Atom) -> Kind {
     match atom {
-        Atom::Kinds(_) => Kind::Null,
+        Atom::Kinds(_) | Atom::Unknown(_) => Kind::Null,
         Atom::Boolean(_) => Kind::Boolean,
         Atom::Number(..) => Kind::Number,
         Atom::Text(..) => Kind::Text,

@@ -73,7 +73,8 @@ proptest! {
                 if ["'exclusiveM", "'enum' at #/not"].iter().any(|name| refusal.to_string().starts_with(name)) {
                     return Ok(());
                 }
-                prop_assert_eq!(refusal.to_string(), "the schema at # allows no value", "{}", schema);
+                let said = refusal.to_string();
+                prop_assert!(said.starts_with("the schema allows no value: "), "{}: {}", schema, said);
                 prop_assert!(!near.iter().any(|&n| valid(n)), "{}", schema);
                 return Ok(());
             }

@@ -175,7 +175,7 @@ fn an_independent_validator_agrees() {
             Ok(normal) => normal,
             Err(refusal) => {
                 note(refusal.to_string().split(" at ").next().unwrap());
-                if refusal.to_string().ends_with("allows no value") {
+                if refusal.to_string().starts_with("the schema allows no value") {
                     for instance in &instances {
                         prop_assert!(
                             !oracle.is_valid(instance),

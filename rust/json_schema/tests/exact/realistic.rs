@@ -297,7 +297,19 @@ fn what_cannot_be_enforced_is_named_and_can_be_left_out() {
             "'type' at #/properties/a~1b must be the name of a type or an array of such",
         ),
         (json!({"pattern": "(a)\\1"}), "'pattern' at # cannot be enforced"),
-        (json!({"enum": []}), "the schema at # allows no value"),
+        (json!({"enum": []}), "the schema allows no value: 'enum' at # leaves none"),
+        (
+            json!({"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{}, {"allOf": [false]}]}}}),
+            "the schema allows no value: `false` at #/$defs/a/allOf/1/allOf/0",
+        ),
+        (
+            json!({"type": "string", "minLength": 3, "maxLength": 2}),
+            "the schema allows no value: 'maxLength' at # leaves none beside the other keywords",
+        ),
+        (
+            json!({"properties": {"a": {"$ref": "#"}}, "required": ["a"], "type": "object"}),
+            "the schema allows no value: no value of that at # ever ends",
+        ),
         (json!({"type": "string", "pattern": "(?i)a"}), "'pattern' at # cannot be enforced"),
         (json!(3), "# is no schema"),
     ] {

@@ -18,7 +18,7 @@ from benches.gpu.timing import Work, copies
 from pyengine.kernels.layers.packed_product import PackedTensor
 from pyengine.kernels.layers.quantize import FLOAT8
 
-ROWS = (1, 8, 64, 2048)
+ROWS = (1, 64, 2048)
 STEP = 128
 PACKED = ((4, 32), (4, 64), (8, 32))
 """Bits, and inputs of a group."""
@@ -29,18 +29,13 @@ INNER_TILES = 8
 
 def quantized_cases(bench: Bench, shape: Shape) -> Iterator[Case]:
     """All of them."""
-    matrices = {
-        "gate and up": (2 * shape.intermediate, shape.hidden),
-        "down": (shape.hidden, shape.intermediate),
-    }
-    for name, (outputs, inputs) in matrices.items():
-        for rows in (1, 3) if bench.tiny else ROWS:
-            yield float8_blocks(bench, rows, name, outputs, inputs)
-            for bits, group in PACKED:
-                if inputs % group == 0:
-                    yield integers(bench, rows, name, (outputs, inputs), bits, group)
+    outputs, inputs = 2 * shape.intermediate, shape.hidden
     for rows in (1, 3) if bench.tiny else ROWS:
-        yield float8_groups(bench, rows, shape.hidden)
+        yield float8_groups(bench, rows, inputs)
+        yield float8_blocks(bench, rows, "gate and up", outputs, inputs)
+        for bits, group in PACKED:
+            if inputs % group == 0:
+                yield integers(bench, rows, "gate and up", (outputs, inputs), bits, group)
 
 
 def float8_blocks(bench: Bench, rows: int, name: str, outputs: int, inputs: int) -> Case:

@@ -229,7 +229,11 @@ KERNELS = (
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_in_a_graph_and_without_waiting(name: str) -> None:
-    launch, written = launches()[name]
+    assert_captured(*launches()[name])
+
+
+def assert_captured(launch: Callable[[], None], written: list[Any]) -> None:
+    """That ``launch`` can be captured, waits for nothing, and writes the same when replayed."""
     # Compiled by a first call, of which nothing stays.
     before = [tensor.clone() for tensor in written]
     launch()

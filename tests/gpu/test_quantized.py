@@ -13,7 +13,7 @@ from pyengine.kernels.layers.quantize import FLOAT8, quantize_groups, quantize_g
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start_gpu import start_on_gpu
 from pyengine.settings.config import EngineConfig
-from tests.gpu.test_kernels import normal
+from tests.gpu.test_kernels import assert_captured, normal
 from tests.gpu.test_runner import step_logits
 from tests.kernels.pairs import assert_close, both
 from tests.kernels.test_packed_product import drawn
@@ -68,6 +68,19 @@ def test_products_of_integers(
     given = x, weight, bias, torch.zeros(rows, outputs, dtype=dtype, device="cuda")
     ours, theirs = both(packed_product, packed_product_reference, *given)
     assert_close(ours[-1], theirs[-1], 2, 2e-4 * float(theirs[-1].float().std()))
+
+
+@pytest.mark.parametrize("rows", [3, 64, 512])
+def test_in_a_graph_and_without_waiting(rows: int) -> None:
+    x, out = normal(rows, 512, dtype=torch.bfloat16), normal(rows, 96, dtype=torch.bfloat16)
+    small, x_scales = x.to(FLOAT8), torch.zeros(4, rows, device="cuda")
+    weight, scales = normal(96, 512, seed=1).to(FLOAT8), normal(4, 96, seed=2).abs()
+    packed = drawn(rows, 4, 64, 96, 512, "zeros", torch.float16)
+    assert_captured(lambda: packed_product(x, packed, None, out), [out])
+    if torch.cuda.get_device_capability() >= (8, 9):
+        assert_captured(lambda: quantize_groups(x, small, x_scales, 128), [x_scales])
+        blocks = small, x_scales, weight, scales, None, 128, out
+        assert_captured(lambda: block_product(*blocks), [out])
 
 
 # Sizes of which every product is the device's own.

@@ -1,6 +1,6 @@
 """Compiles what the engine launches for an H200, which takes none, and prints of each launch what
 its code has: a line of JSON. A program, for Triton is not to interpret here; its argument is the
-part of :data:`PARTS`.
+part of :data:`PARTS`, behind which another compute capability may stand.
 
 Shapes are those of Llama-3-8B, and of other heads and caches where these decide.
 """
@@ -15,6 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from triton.backends.compiler import GPUTarget
 
 from pyengine.kernels import chain, feed, hand_over
 from pyengine.kernels.attention import paged as attention
@@ -34,6 +35,7 @@ from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
 from pyengine.kernels.sampling import sample as sampling
 from pyengine.kernels.sampling.inputs import SamplingInputs
 from pyengine.model.step_fields import SAMPLING_ROW
+from tests.kernels import machine_code
 from tests.kernels.machine_code import compile_launch, launches
 
 ROWS, TOKENS, CONTEXT, PROCESSORS = 256, 2048, 8192, 132
@@ -74,6 +76,28 @@ def layers() -> Iterator[tuple[str, Work]]:
             yield f"{dtype} {dim}", work
 
 
+def of_integers(bits: int, group: int, kind: str) -> packed_product.PackedTensor:
+    """Weights that are symmetric, or have zeros, or minimums and scales of float32 beside these."""
+    symmetric = torch.int8 if bits == 8 else torch.uint8
+    values = of(symmetric if kind == "symmetric" else torch.uint8, INTERMEDIATE, HIDDEN * bits // 8)
+    groups = HIDDEN // group, INTERMEDIATE
+    return packed_product.PackedTensor(
+        values,
+        of(FP32 if kind == "minimums" else BF16, *groups),
+        of(torch.uint8, *groups) if kind == "zeros" else None,
+        of(FP32, *groups) if kind == "minimums" else None,
+        bits,
+        group,
+    )
+
+
+# Of --quantization, of AWQ, and what takes most room.
+PACKED = [
+    of_integers(4, 32, "symmetric"), of_integers(4, 128, "zeros"), of_integers(4, 32, "minimums"),
+    of_integers(8, 32, "symmetric"), of_integers(8, 16, "minimums"),
+]  # fmt: skip
+
+
 def quantized() -> Iterator[tuple[str, Work]]:
     """Products with quantized weights, of few rows, some, and many."""
     for dtype in (BF16, FP16):
@@ -88,17 +112,8 @@ def quantized() -> Iterator[tuple[str, Work]]:
             )
             blocks = small, scales, weight, of_outputs, None, 128, out
             yield kind, partial(block_product.block_product, *blocks)
-            for bits, group, asymmetric in ((4, 32, False), (4, 128, True), (8, 32, False)):
-                given = x, packed(bits, group, asymmetric=asymmetric), None, out
-                yield kind, partial(packed_product.packed_product, *given)
-
-
-def packed(bits: int, group: int, *, asymmetric: bool) -> packed_product.PackedTensor:
-    """Weights with scales in bfloat16, and zeros if ``asymmetric``."""
-    values = of(torch.int8 if bits == 8 else torch.uint8, INTERMEDIATE, HIDDEN * bits // 8)
-    scales = of(BF16, HIDDEN // group, INTERMEDIATE)
-    zeros = of(torch.uint8, *scales.shape) if asymmetric else None
-    return packed_product.PackedTensor(values, scales, zeros, None, bits, group)
+            for packed in PACKED:
+                yield kind, partial(packed_product.packed_product, x, packed, None, out)
 
 
 def experts() -> Iterator[tuple[str, Work]]:
@@ -200,10 +215,14 @@ PARTS: dict[str, Callable[[], Iterator[tuple[str, Work]]]] = {
 }
 
 
-def main(part: str) -> None:
+def main(part: str, capability: str = "90") -> None:
     # A default that a kernel is left to, Triton may change.
     warnings.simplefilter("error")
-    with patch.object(chain, "capable", return_value=True):
+    target = GPUTarget("cuda", int(capability), 32)
+    with (
+        patch.object(chain, "capable", return_value=target.arch >= 90),
+        patch.object(machine_code, "TARGET", target),
+    ):
         for kind, work in PARTS[part]():
             for launch in launches(work):
                 figures = compile_launch(launch).figures(launch)
@@ -212,4 +231,4 @@ def main(part: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -31,9 +31,10 @@ def run(*arguments: str, **variables: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def figures(part: str, tmp_path: Path) -> list[dict[str, Any]]:
+def figures(part: str, tmp_path: Path, *capability: str) -> list[dict[str, Any]]:
     """Of each launch that the engine makes in a part, what came of it."""
-    lines = run("-m", "tests.kernels.compiling", part, TRITON_CACHE_DIR=str(tmp_path))
+    program = "-m", "tests.kernels.compiling", part, *capability
+    lines = run(*program, TRITON_CACHE_DIR=str(tmp_path))
     found: list[dict[str, Any]] = [json.loads(line) for line in lines]
     for one in found:
         # What a multiprocessor of an H200 gives a program at most.
@@ -76,6 +77,17 @@ def test_products_with_quantized_weights_are_of_tensor_cores(tmp_path: Path) -> 
         # Weights are copied 16 bytes at a time while others are multiplied.
         assert one["copied"] == 16, one
         assert one["product"] == ("wgmma" if one["tile"] >= 64 else "mma"), one
+
+
+@pytest.mark.timeout(300)
+def test_products_with_quantized_weights_fit_gpus_of_less_shared_memory(tmp_path: Path) -> None:
+    """Of compute capability 8.6 and 8.9, where a program has 99 KiB."""
+    found = figures("quantized", tmp_path, "89")
+    assert sum(one["kernel"] == "packed_product_kernel" for one in found) == 30
+    for one in found:
+        assert one["shared"] <= 99 * 1024, one
+        assert one["stack"] <= 16, one
+        assert not one["ahead"], one
 
 
 @pytest.mark.timeout(300)

@@ -170,7 +170,7 @@ async def test_quantized_weights_say_what_dense_ones_of_their_numbers_say(
     tokens = []
     for stays in (True, False):
         monkeypatch.setattr(
-            parts, "is_weight_only", lambda weight, _, stays=stays: stays and has_product(weight)
+            parts, "is_weight_only", lambda weight, *_, stays=stays: stays and has_product(weight)
         )
         async with AsyncEngine(
             tmp_path, max_sequences=2, kv_cache_mib=1, prefill_chunk=16, quantization="int4",

@@ -82,12 +82,17 @@ def test_the_product_is_that_of_the_numbers_that_are_meant(kind: str, biased: bo
 
 
 def test_only_what_the_device_multiplies_stays_so() -> None:
-    gpu = torch.device("cuda")
-    assert all(is_weight_only(matrix, gpu) for matrix in MATRICES.values())
+    gpu, bf16 = torch.device("cuda"), torch.bfloat16
+    assert all(is_weight_only(matrix, gpu, bf16) for matrix in MATRICES.values())
     one = MATRICES["of AWQ"]
-    assert not is_weight_only(one, CPU)
-    assert not is_weight_only(Matrix((*one.parts, Dense(np.zeros((16, INPUTS))))), gpu)
-    assert not is_weight_only(Matrix((packed(16, 8, 48),)), gpu)
+    refused: list[tuple[Any, ...]] = [
+        (one, CPU, bf16),
+        (one, gpu, torch.float32),
+        (Matrix((*one.parts, Dense(np.zeros((16, INPUTS))))), gpu, bf16),
+        (Matrix((packed(16, 8, 48),)), gpu, bf16),
+    ]
+    for given in refused:
+        assert not is_weight_only(*given)
 
 
 def test_shares_of_ranks_are_cut_between_groups() -> None:
@@ -123,7 +128,7 @@ def test_a_folder_of_them_says_what_its_dense_twin_says(
 
     monkeypatch.setattr(layers, "WeightOnlyLinear", noted)
     monkeypatch.setattr(layers, "is_packed", lambda *_: False)
-    monkeypatch.setattr(layers, "is_weight_only", lambda weight, _device: has_product(weight))
+    monkeypatch.setattr(layers, "is_weight_only", lambda weight, *_: has_product(weight))
     ours, twin = (GreedyRunner(folder) for folder in folders)
     # Of two layers; weights of inputs whose groups are in no order are dense.
     assert len(made) == (0 if "desc_act" in kind else 2 * 4)

@@ -2,7 +2,8 @@
 
 A product is computed as ``weight x^T``: weights, which are read once, are the operand that tensor
 cores take out of registers, where they become what is multiplied. Few rows are limited by the bytes
-of the weights, so that tiles have few outputs, for many programs; many rows by operations.
+of the weights, so that tiles have few outputs, for many programs; many rows by operations. None of
+the sizes was measured.
 """
 
 from dataclasses import dataclass

@@ -142,7 +142,7 @@ class TorchParts:
             return BlockLinear(self, weight, bias, reduce=reduce)
         # A head may have the weights of a table.
         tensor = self._tables.get(weight)
-        if tensor is None and is_weight_only(weight, self.device):
+        if tensor is None and is_weight_only(weight, self.device, self.dtype):
             return WeightOnlyLinear(self, weight, bias, reduce=reduce)
         if tensor is None:
             tensor = self.transfer.matrix(weight)

@@ -22,6 +22,7 @@ from pyengine.model.torch.ops import TorchOps
 from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.matrix import Matrix, Packed
 
+_DTYPES = (torch.bfloat16, torch.float16)
 _NARROW = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
 
@@ -42,9 +43,9 @@ class _Share:
     bias: torch.Tensor | None
 
 
-def is_weight_only(weight: Matrix, device: torch.device) -> bool:
-    """Whether :class:`WeightOnlyLinear` is for these weights and this device."""
-    return device.type == "cuda" and has_product(weight)
+def is_weight_only(weight: Matrix, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether :class:`WeightOnlyLinear` is for these weights, rows of ``dtype`` and this device."""
+    return device.type == "cuda" and dtype in _DTYPES and has_product(weight)
 
 
 def has_product(weight: Matrix) -> bool:

@@ -97,8 +97,8 @@ class EngineConfig:
         max_tokens_per_step: Most tokens in one step, prefill and decode together.
         kv_cache_mib: Memory of the KV cache in MiB, unless ``num_blocks`` says it in blocks; None
             takes the mode's on the CPU, and on a GPU what ``gpu_memory_fraction`` leaves for it.
-        kv_cache_dtype: Type of the KV cache on a GPU, ``float8_e4m3`` with a scale of 1; ``auto``
-            is ``dtype``, and the CPU has no other.
+        kv_cache_dtype: Type of the KV cache on a GPU, ``float8_e4m3`` in units of the
+            checkpoint's scales, or of 1; ``auto`` is ``dtype``, and the CPU has no other.
         num_blocks: Blocks of the KV cache, in all layers; None takes what ``kv_cache_mib`` holds.
         block_size: Tokens in a block.
         max_context: Longest prompt and answer together; None takes the model's. More than that is

@@ -96,6 +96,18 @@ def test_what_float8_does_not_hold_is_clamped(kernel: Any) -> None:
 
 
 @pytest.mark.parametrize("kernel", [rope_append, rope_append_reference])
+def test_float8_is_in_units_of_the_scales(kernel: Any) -> None:
+    qkv = random(np.random.default_rng(3), 3, 4 * 8, dtype=torch.float32) * 1000
+    keys, values = (cache(2, 2, 1, 8, FLOAT8) for _ in range(2))
+    still = torch.cat((torch.ones(5, 4), torch.zeros(5, 4)), dim=1).to(DEVICE)
+    slots = int32([0, 1, 2])
+    kernel(qkv.clone(), still, slots, slots, keys, values, 2, 8.0, 16.0)
+    for stored, scale, first in ((keys, 8.0, 16), (values, 16.0, 24)):
+        right = (qkv[:, first : first + 8] / scale).clamp(-448, 448).to(FLOAT8)
+        assert_close(stored.view(4, 8)[:3], right, 0)
+
+
+@pytest.mark.parametrize("kernel", [rope_append, rope_append_reference])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_the_numbers_of_rust(dtype: torch.dtype, kernel: Any) -> None:
     tokens, heads, kv_heads, dim, size = 6, 4, 2, 24, 4

@@ -290,6 +290,8 @@ class BatchDecode(_Wrapper):
         q: torch.Tensor,
         paged_kv_cache: tuple[torch.Tensor, torch.Tensor],
         out: torch.Tensor,
+        k_scale: float | None = None,
+        v_scale: float | None = None,
     ) -> torch.Tensor:
         rows = len(self._tables["last_page_len"])
         assert len(q) == rows
@@ -297,8 +299,9 @@ class BatchDecode(_Wrapper):
 
         def work(tables: dict[str, torch.Tensor]) -> None:
             _attend(q, paged_kv_cache, tables, torch.arange(rows + 1), out, given)
+            out.mul_(v_scale or 1.0)
 
-        given = self.given
+        given = self.given | {"sm_scale": self.given["sm_scale"] * (k_scale or 1.0)}
         self._queue(work)
         return out
 
@@ -379,16 +382,20 @@ class BatchPrefill(_Wrapper):
         paged_kv_cache: tuple[torch.Tensor, torch.Tensor],
         out: torch.Tensor | None = None,
         return_lse: bool = False,
+        k_scale: float | None = None,
+        v_scale: float | None = None,
     ) -> Any:
         assert len(q) == self._queries
-        given, sums = self.given, None
+        sums = None
+        given = self.given | {"sm_scale": self.given["sm_scale"] * (k_scale or 1.0)}
         result = torch.full_like(q, float("nan")) if out is None else out
         assert len(result) == len(q)
         if return_lse:
             sums = torch.full(q.shape[:2], float("nan"))
-        self._queue(
-            lambda tables: _attend(
-                q, paged_kv_cache, tables, tables["query_start"], result, given, sums
-            )
-        )
+
+        def work(tables: dict[str, torch.Tensor]) -> None:
+            _attend(q, paged_kv_cache, tables, tables["query_start"], result, given, sums)
+            result.mul_(v_scale or 1.0)
+
+        self._queue(work)
         return result if sums is None else (result, sums)

@@ -92,7 +92,7 @@ class Bench:
 
 def all_calls() -> Device:
     """A device that was called in every way there is."""
-    bench = Bench(**LONG)
+    bench = Bench({}, {"key_scale": 0.5, "value_scale": 2.0}, **LONG)
     for bucket in (None, (4, 128)):
         bench.launch([9, 99], [1, 90], bucket=bucket)
         bench.launch([9, 7], [1, 3], bucket=bucket)

@@ -106,12 +106,14 @@ def expected(
     queries: torch.Tensor,
     keys: torch.Tensor,
     values: torch.Tensor,
+    key_scale: float = 1.0,
+    value_scale: float = 1.0,
     **mask: Any,
 ) -> torch.Tensor:
     """What the reference gives, zeros for tokens of no row."""
     out = torch.zeros(queries.shape, dtype=queries.dtype, device=queries.device)
     attention_reference(
         queries, keys, values, Pages(**{name: torch.from_numpy(arrays[name]) for name in FIELDS}),
-        out, rows=rows, one_query=False, scale=queries.shape[-1] ** -0.5, **mask,
+        out, rows=rows, one_query=False, scale=queries.shape[-1] ** -0.5 * key_scale, **mask,
     )  # fmt: skip
-    return out
+    return out * value_scale

@@ -204,14 +204,3 @@ def test_quantized_weights_are_not_quantized_again(tmp_path: Path) -> None:
     packed, _ = twins(tmp_path, "llama", "awq")
     with pytest.raises(ConfigError, match="quantized already"):
         open_weights(describe(EngineConfig(model=str(packed), quantization="int8")))
-
-
-def test_scales_of_a_cache_are_used_or_refused(tmp_path: Path) -> None:
-    make_model(tmp_path, LlamaConfig, **SIZES)
-    config = FORMATS["float-quantized, tensor"][0] | {"kv_cache_scheme": {"num_bits": 8}}
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": config}))
-    settings: dict[str, Any] = {"model": str(tmp_path), "device": "cuda", "num_blocks": 4}
-    open_weights(describe(EngineConfig(**settings)))
-    with pytest.raises(ConfigError, match="scales for a cache of 8 bits"):
-        open_weights(describe(EngineConfig(**settings, kv_cache_dtype="float8_e4m3")))

@@ -50,6 +50,9 @@ class GreedyRunner:
         )
         spec = describe(config)
         spec = replace(spec, info=in_one_page(spec.info))  # its loop knows one page table
+        if kv_dtype is not None:
+            kv_name = {torch.float8_e4m3fn: "float8_e4m3"}.get(kv_dtype, dtype)
+            spec = replace(spec, info=replace(spec.info, kv_cache_dtype=kv_name))
         self.info, self.num_blocks = spec.info, spec.num_blocks
         pages = -(-spec.info.max_context // block_size)
         vocab_size = spec.info.vocab_size

@@ -230,7 +230,8 @@ def attend_kernel(
     queries_ptr, out_ptr, part_values_ptr, part_sums_ptr, keys_ptr, values_ptr,
     query_start_ptr, kv_length_ptr, page_indptr_ptr, page_indices_ptr, positions_ptr, shared_ptr,
     sinks_ptr,
-    rows, tokens, splits, parts, first_part, scale, span, soft_cap, query_stride, out_stride,
+    rows, tokens, splits, parts, first_part, scale, value_scale, span, soft_cap,
+    query_stride, out_stride,
     key_block, key_slot, key_head, value_block, value_slot, value_head,
     GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, DIM: tl.constexpr, BLOCK_SIZE: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, WHOLE: tl.constexpr,
@@ -294,7 +295,7 @@ def attend_kernel(
         )  # fmt: skip
 
         total = tl.where(total == 0.0, 1.0, total)  # of no keys: a sum of minus infinity, and zeros
-        result = sum_values / total[:, None]
+        result = sum_values / total[:, None] * value_scale
         if WHOLE:
             at = token.to(tl.int64) * out_stride + head * HEAD_DIM
             pointers = out_ptr + at[:, None] + dims[None, :]
@@ -359,6 +360,7 @@ def attention(
     positions: torch.Tensor | None = None,
     soft_cap: float | None = None,
     sinks: torch.Tensor | None = None,
+    value_scale: float = 1.0,
 ) -> None:
     """Attend the queries of all rows over their pages, causally, on the current stream.
 
@@ -387,6 +389,7 @@ def attention(
         positions: int32 [tokens or more], of the queries; given with ``chunk``.
         soft_cap: Scores become ``soft_cap * tanh(score / soft_cap)``.
         sinks: float32 [heads], logits that take a share of the softmax and have no value.
+        value_scale: Multiplies the values; ``scale`` has that of the keys in it.
     """
     if window is not None or chunk is not None:
         if shared is not None:
@@ -411,7 +414,7 @@ def attention(
             pages.kv_length if shared is None else shared,
             parts.sums if sinks is None else sinks,
             rows, tokens, cut.splits, count, first_part,
-            scale * 1.4426950408889634 if soft_cap is None else scale,
+            scale * 1.4426950408889634 if soft_cap is None else scale, float(value_scale),
             window or chunk or 0, 1.0 if soft_cap is None else soft_cap,
             queries.stride(0), out.stride(0), *keys.stride()[:3], *values.stride()[:3],
             GROUP=group, HEAD_DIM=head_dim, DIM=dim, BLOCK_SIZE=keys.shape[1],

@@ -2,8 +2,9 @@
 
 The half-split form (Su et al., "RoFormer", as Llama applies it), in float32 as in
 ``kernels/cpu/src/rope.rs``. What is rotated is rounded once, from float32 to the type that it is
-stored in: queries to that of qkv, keys to that of the cache. Of float8_e4m3fn the largest number
-is 448: what is beyond becomes 448 with its sign, infinity too, and NaN stays NaN.
+stored in: queries to that of qkv, keys to that of the cache. To float8_e4m3fn keys and values go
+divided by scales, with which they are multiplied as they are read; its largest number is 448: what
+is beyond becomes 448 with its sign, infinity too, and NaN stays NaN.
 
 Bytes moved: for each token its qkv read once, its queries, keys and values written once; head_dim
 float32 angles. A program has ``NUMBERS`` of a token's numbers: whole heads, each thread
@@ -21,9 +22,10 @@ NUMBERS = 2048
 
 
 @triton.jit
-def fit(value, kind: tl.constexpr):
-    """Float32 to ``kind``; to float8 without overflow."""
+def fit(value, scale, kind: tl.constexpr):
+    """Float32 to ``kind``; to float8 in units of ``scale`` and without overflow."""
     if kind == tl.float8e4nv:
+        value = tl.div_rn(value, scale)
         value = tl.where(value > 448.0, 448.0, value)
         value = tl.where(value < -448.0, -448.0, value)
     return value.to(kind)
@@ -33,7 +35,7 @@ def fit(value, kind: tl.constexpr):
 def rope_append_kernel(
     qkv_ptr, qkv_stride, angles_ptr, angles_stride, positions_ptr, slots_ptr,
     keys_ptr, key_block, key_token, key_head, values_ptr, value_block, value_token, value_head,
-    num_heads, num_kv_heads, block_size,
+    num_heads, num_kv_heads, block_size, key_scale, value_scale,
     HALF: tl.constexpr, HALF_BLOCK: tl.constexpr, HEADS: tl.constexpr,
     CHAINED: tl.constexpr = False,
 ):  # fmt: skip
@@ -65,13 +67,13 @@ def rope_append_kernel(
     is_key = inside & (key >= 0) & (key < stored)
     low_ptr = keys_ptr + block * key_block + offset * key_token + key * key_head + i
     kind = keys_ptr.dtype.element_ty
-    tl.store(low_ptr, fit(turned_low, kind), mask=is_key)
-    tl.store(low_ptr + HALF, fit(turned_high, kind), mask=is_key)
+    tl.store(low_ptr, fit(turned_low, key_scale, kind), mask=is_key)
+    tl.store(low_ptr + HALF, fit(turned_high, key_scale, kind), mask=is_key)
     value = key - num_kv_heads
     is_value = inside & (value >= 0) & (value < stored)
     low_ptr = values_ptr + block * value_block + offset * value_token + value * value_head + i
-    tl.store(low_ptr, fit(low, kind), mask=is_value)
-    tl.store(low_ptr + HALF, fit(high, kind), mask=is_value)
+    tl.store(low_ptr, fit(low, value_scale, kind), mask=is_value)
+    tl.store(low_ptr + HALF, fit(high, value_scale, kind), mask=is_value)
 
 
 def rope_append(
@@ -82,6 +84,8 @@ def rope_append(
     keys: torch.Tensor,
     values: torch.Tensor,
     num_heads: int,
+    key_scale: float = 1.0,
+    value_scale: float = 1.0,
 ) -> None:
     """Rotate the queries in place, and write rotated keys and values of each token into the cache.
 
@@ -98,6 +102,8 @@ def rope_append(
             the type of qkv or another, float8_e4m3fn too.
         values: Like ``keys``.
         num_heads: Query heads.
+        key_scale: Of a cache of float8_e4m3fn, what its keys are multiplied by as they are read.
+        value_scale: The same of its values.
 
     Raises:
         ValueError: Shapes, types or strides are others.
@@ -112,7 +118,7 @@ def rope_append(
     rope_append_kernel[(tokens, triton.cdiv(heads, group))](
         qkv, qkv.stride(0), angles, angles.stride(0), positions, slot_mapping,
         keys, *keys.stride()[:3], values, *values.stride()[:3],
-        num_heads, num_kv_heads, block_size,
+        num_heads, num_kv_heads, block_size, float(key_scale), float(value_scale),
         HALF=dim // 2, HALF_BLOCK=half_block, HEADS=group, enable_fp_fusion=True,
         **chained(qkv.device),
     )  # fmt: skip
@@ -126,6 +132,8 @@ def rope_append_reference(
     keys: torch.Tensor,
     values: torch.Tensor,
     num_heads: int,
+    key_scale: float = 1.0,
+    value_scale: float = 1.0,
 ) -> None:
     """As :func:`rope_append`, in torch."""
     _check(qkv, angles, positions, slot_mapping, keys, values, num_heads)
@@ -140,10 +148,11 @@ def rope_append_reference(
     kept = slots >= 0
     place = (slots[kept] // block_size, slots[kept] % block_size)
     new_values = heads[:, num_heads + num_kv_heads :].float()
-    for cache, new in ((keys, turned[:, num_heads:]), (values, new_values)):
+    stored = (keys, turned[:, num_heads:], key_scale), (values, new_values, value_scale)
+    for cache, new, scale in stored:
         if cache.dtype == torch.float8_e4m3fn:
             # Stored as bytes, for torch does not scatter float8 everywhere.
-            fitting = new[kept].clamp(-448.0, 448.0).to(cache.dtype)
+            fitting = (new[kept] / scale).clamp(-448.0, 448.0).to(cache.dtype)
             cache.view(torch.uint8)[place] = fitting.view(torch.uint8)
         else:
             cache[place] = new[kept].to(cache.dtype)

@@ -136,6 +136,9 @@ class LayerAttention:
             softmax and has no value (gpt-oss). A device's layers hold its own copy.
         temperatures: float32 [context], what multiplies the scores of the query at each position;
             None: nothing.
+        key_scale: What the numbers of a cache of 8-bit floats mean: keys are divided by it as they
+            are stored, and multiplied as they are read. A cache of another type has none.
+        value_scale: The same of values.
     """
 
     angles: NDArray[np.float32]
@@ -145,6 +148,8 @@ class LayerAttention:
     soft_cap: float | None = None
     sinks: Any = None
     temperatures: NDArray[np.float32] | None = None
+    key_scale: float = 1.0
+    value_scale: float = 1.0
 
 
 class Attention(Protocol):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyengine.model.architectures.cache_scales import cache_scales
 from pyengine.model.architectures.expert_weights import expert_weights
 from pyengine.model.architectures.heads import Order, head_order, rows_order
 from pyengine.model.architectures.parts import (
@@ -81,6 +82,7 @@ class Projections:
                     else rotary_table(self.config, dim, context, rotary)
                 )
             temperatures = traits.temperatures[index] if traits.temperatures else None
+            key_scale, value_scale = self._cache_scales(index)
             layers.append(
                 LayerAttention(
                     angles=tables[key],
@@ -90,9 +92,20 @@ class Projections:
                     soft_cap=traits.attention_cap,
                     sinks=self.sinks(index),
                     temperatures=None if temperatures is None else temperatures.table(context),
+                    key_scale=key_scale,
+                    value_scale=value_scale,
                 )
             )
         return layers
+
+    def _cache_scales(self, layer: int) -> tuple[float, float]:
+        """Of a layer's keys and values, which may be another layer's."""
+        info, names = self.info, self.traits.names
+        if not info.kv_cache_dtype.startswith("float8"):
+            return 1.0, 1.0
+        reads = info.heads[layer].reads
+        start = names.layer.format(layer if reads is None else reads)
+        return cache_scales(self.weights, self.config, f"{start}{names.attention}")
 
     def norm(self, name: str | None) -> Norm:
         """The norm called ``name``, of hidden states; None: what only adds."""

@@ -27,7 +27,8 @@ class TorchOps:
             :mod:`pyengine.kernels.layers.norm`.
         head_rms_norm: (qkv, query_weight, key_weight, num_heads, epsilon), see
             :mod:`pyengine.kernels.layers.head_norm`.
-        rope_append: (qkv, angles, positions, slot_mapping, keys, values, num_heads), see
+        rope_append: (qkv, angles, positions, slot_mapping, keys, values, num_heads, key_scale,
+            value_scale), see
             :mod:`pyengine.kernels.layers.rope`.
         gated: (gate_up, out, activation, limit), see :mod:`pyengine.kernels.layers.activation`.
         quantize_rows: (x, out, scales), see :mod:`pyengine.kernels.layers.quantize`.
@@ -54,6 +55,8 @@ class TorchOps:
             torch.Tensor,
             torch.Tensor,
             int,
+            float,
+            float,
         ],
         None,
     ]

@@ -4,6 +4,7 @@ The files are mapped into memory. What an architecture does not ask for is never
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,10 @@ class Checkpoint:
             if reader is not None:
                 return reader(self._tensors, layer, shape, rows, columns)
         return Dense(self._tensors.floats(name, *shape)[rows, columns])
+
+    def scale(self, names: Sequence[str]) -> float | None:
+        """See :class:`Source`."""
+        return self._tensors.scale(names)
 
 
 def _weight_files(folder: Path) -> list[Path]:

@@ -6,6 +6,7 @@ normal with the deviation that the model is initialised with: nothing overflows,
 are meaningless.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -86,6 +87,10 @@ class DummyWeights:
     def vector(self, name: str, size: int) -> NDArray[Any]:
         """See :class:`Source`."""
         return np.full(size, 0.0 if place(name).tensor.endswith("bias") else 1.0, np.float32)
+
+    def scale(self, names: Sequence[str]) -> float | None:
+        """None."""
+        return None
 
     def matrix(self, name: str, shape: tuple[int, int], rows: slice, columns: slice) -> Noise:
         """See :class:`Source`."""

@@ -58,10 +58,3 @@ def _check(spec: ModelSpec, quantized: bool) -> None:
             "quantized already; leave it out",
             param="quantization",
         )
-    given = spec.config.get("quantization_config") or {}
-    if given.get("kv_cache_scheme") and spec.info.kv_cache_dtype.startswith("float8"):
-        raise ConfigError(
-            f"{spec.info.name} has scales for a cache of 8 bits, which are not supported: take "
-            "another 'kv_cache_dtype'",
-            param="kv_cache_dtype",
-        )

@@ -72,6 +72,13 @@ class Weights(Protocol):
     def rows_of(self, table: Matrix) -> Matrix:
         """A share of the rows of :meth:`table`'s; the same object where there is one rank."""
 
+    def scale(self, names: Sequence[str]) -> float | None:
+        """The number that the first of these tensors has which there is; None: there is none.
+
+        Raises:
+            ModelLoadError: It has several numbers, such as one for each head.
+        """
+
     def whole_ones(self, count: int) -> AbstractContextManager[range]:
         """The numbers of this rank's, where ranks divide ``count`` things such as experts.
 
@@ -104,6 +111,9 @@ class Source(Protocol):
             ModelLoadError: As for :class:`Weights`.
             ConfigError: A cut that its quantization does not allow.
         """
+
+    def scale(self, names: Sequence[str]) -> float | None:
+        """See :class:`Weights`."""
 
 
 class RankWeights:
@@ -206,6 +216,10 @@ class RankWeights:
         mine = self._part(size)
         padding = share(size, self.ranks) - (mine.stop - mine.start)
         return stacked([whole.rows(mine), zeros(padding, width)])
+
+    def scale(self, names: Sequence[str]) -> float | None:
+        """See :class:`Weights`."""
+        return self.source.scale(names)
 
     @contextmanager
     def whole_ones(self, count: int) -> Iterator[range]:

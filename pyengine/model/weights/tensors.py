@@ -1,6 +1,6 @@
 """The tensors of a folder, by name and shape."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,22 @@ class Tensors:
                 "config.json says what that means"
             )
         return found
+
+    def scale(self, names: Sequence[str]) -> float | None:
+        """The number that the first of these tensors has which there is; None: there is none.
+
+        Raises:
+            ModelLoadError: It has several numbers, or none that a scale can be.
+        """
+        found = next((self._tensors[name] for name in names if name in self._tensors), None)
+        if found is None:
+            return None
+        if found.size != 1 or not 0 < float(found.reshape(())) < float("inf"):
+            raise ModelLoadError(
+                f"the scale {names[0]!r} in {self.folder} is not one number above 0 but "
+                f"{list(found.shape)}: a layer's cache has one for keys and one for values"
+            )
+        return float(found.reshape(()))
 
     def scales(self, name: str, rows: int, groups: int) -> NDArray[np.float32]:
         """Scales [rows, groups], float32; in the file one for each row or for all may stand.

@@ -107,10 +107,12 @@ class PagedAttention:
         cache, table = self._cache, self._cache.tables[layer]
         keys, values = cache.layer(layer, self._arrays)
         heads, dim = cache.num_heads, cache.heads[layer].head_dim
-        fused, positions = qkv.tensor[:tokens], step.positions[:tokens]
+        fused, positions, how = qkv.tensor[:tokens], step.positions[:tokens], self._layers[layer]
         if cache.heads[layer].reads is None:
             slots = step.page_tables[table].slot_mapping[:tokens]
-            self._ops.rope_append(fused, self._angles[layer], positions, slots, keys, values, heads)
+            scales = how.key_scale, how.value_scale
+            angles = self._angles[layer]
+            self._ops.rope_append(fused, angles, positions, slots, keys, values, heads, *scales)
         else:
             rotate(fused.view(tokens, heads, dim), self._angles[layer][positions.long()])
         queries = fused[:, : heads * dim].view(tokens, heads, dim)
@@ -118,7 +120,6 @@ class PagedAttention:
         if temperatures is not None:
             queries.mul_(temperatures[positions.long()][:, None, None])
         attended = out.tensor[:tokens].view(tokens, heads, dim)
-        how = self._layers[layer]
         self._backend.attend(step, queries, keys, values, attended, tokens, how, table)
 
 

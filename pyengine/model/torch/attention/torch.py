@@ -87,12 +87,12 @@ class TorchAttention:
                     key[None],
                     value[None],
                     attn_mask=allowed,
-                    scale=layer.scale,
+                    scale=layer.scale * layer.key_scale,
                     enable_gqa=True,
                 )[0]
             else:
                 attended = _attend(query, key, value, allowed, layer)
-            out[first:end] = attended.transpose(0, 1)
+            out[first:end] = attended.transpose(0, 1) * layer.value_scale
 
     def rehearsals(self) -> Sequence[Rehearsal]:
         """Nothing is compiled."""
@@ -135,7 +135,7 @@ def _attend(
     """Attention with what torch's own has not: soft caps and sinks. [heads, queries, head_dim]."""
     group = len(query) // len(key)
     key, value = (each.repeat_interleave(group, dim=0).float() for each in (key, value))
-    scores = query.float() @ key.transpose(1, 2) * layer.scale
+    scores = query.float() @ key.transpose(1, 2) * (layer.scale * layer.key_scale)
     if layer.soft_cap is not None:
         scores = layer.soft_cap * (scores / layer.soft_cap).tanh()
     if allowed is not None:

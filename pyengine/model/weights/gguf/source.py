@@ -1,5 +1,6 @@
 """The weights of a GGUF file, by the names of the dense checkpoint they were made from."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,10 @@ class GgufWeights:
         vector: NDArray[Any] = np.stack(pieces, 1).reshape(size)
         order = self._order(name, size)
         return vector if order is None else vector[order]
+
+    def scale(self, names: Sequence[str]) -> float | None:
+        """None: the format has none."""
+        return None
 
     def matrix(self, name: str, shape: tuple[int, int], rows: slice, columns: slice) -> Part:
         """See :class:`Source`."""

@@ -5,6 +5,7 @@ layer's inputs cannot be divided so): the arithmetic of GGUF's Q8_0 and of MLC's
 the head, which decide what is said, keep 8 bits.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,10 @@ class QuantizedAtLoad:
     def vector(self, name: str, size: int) -> NDArray[Any]:
         """See :class:`Source`."""
         return self._source.vector(name, size)
+
+    def scale(self, names: Sequence[str]) -> float | None:
+        """See :class:`Source`."""
+        return self._source.scale(names)
 
     def matrix(self, name: str, shape: tuple[int, int], rows: slice, columns: slice) -> Part:
         """See :class:`Source`."""

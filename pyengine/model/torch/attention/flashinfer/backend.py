@@ -22,7 +22,7 @@ from pyengine.model.torch.attention.flashinfer.launches import (
 from pyengine.model.torch.attention.flashinfer.library import Library, load_library
 from pyengine.model.torch.attention.flashinfer.memory import Memory, Scores
 from pyengine.model.torch.attention.flashinfer.workspace import GRAPH_TOKENS
-from pyengine.model.torch.attention.flashinfer.wrappers import Launches
+from pyengine.model.torch.attention.flashinfer.wrappers import Cache, Launches
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.device_step import DeviceStep
 
@@ -146,7 +146,8 @@ class FlashInferAttention:
             # The first such layer ever; what is captured was computed once before.
             self._layers.append(scores)
             launches = self._plan_for(scores, self._planned)
-        launches.run(queries[:tokens], (keys, values), out[:tokens])
+        cache = Cache(keys, values, layer.key_scale, layer.value_scale)
+        launches.run(queries[:tokens], cache, out[:tokens])
 
     def rehearsals(self) -> Sequence[Rehearsal]:
         """Decodes, short rows and prompts, and a prefix: what has kernels of its own."""

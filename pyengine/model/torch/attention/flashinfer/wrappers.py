@@ -5,7 +5,7 @@ Page indices are not copied at all: the wrappers read them where the step has th
 and the buffer that a graph's wrapper would copy them to is that very memory.
 """
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -13,8 +13,29 @@ from pyengine.model.torch.attention.flashinfer.memory import Memory, Scores
 from pyengine.model.torch.attention.flashinfer.page_tables import PageTables
 from pyengine.model.torch.device_step import DeviceStep
 
-Cache = tuple[torch.Tensor, torch.Tensor]
-"""Keys and values of a layer."""
+
+class Cache(NamedTuple):
+    """Keys and values of a layer.
+
+    Attributes:
+        keys: [pages, block_size, kv heads, head_dim].
+        values: The same.
+        key_scale: See :class:`pyengine.model.architectures.parts.LayerAttention`.
+        value_scale: The same.
+    """
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    key_scale: float = 1.0
+    value_scale: float = 1.0
+
+    def arguments(self) -> dict[str, Any]:
+        """Of a run. Of scales of 1, by which FlashInfer would multiply, nothing is said."""
+        scales = {"k_scale": self.key_scale, "v_scale": self.value_scale}
+        given = {name: scale for name, scale in scales.items() if scale != 1.0}
+        return {"paged_kv_cache": (self.keys, self.values), **given}
+
+
 Graph = tuple[torch.Tensor, int]
 """Where page indices are on the device, and how many rows a graph has."""
 
@@ -111,7 +132,7 @@ class Decode(Wrapper):
 
     def run(self, queries: torch.Tensor, cache: Cache, out: torch.Tensor) -> None:
         """[rows, heads, head_dim]."""
-        self._wrapper.run(q=queries, paged_kv_cache=cache, out=out)
+        self._wrapper.run(q=queries, out=out, **cache.arguments())
 
 
 class Prefill(Wrapper):
@@ -177,7 +198,7 @@ class Prefill(Wrapper):
     def run(self, queries: torch.Tensor, cache: Cache, out: torch.Tensor) -> None:
         """The plan's first tokens of [tokens, heads, head_dim]."""
         count = self.queries
-        self._wrapper.run(q=queries[:count], paged_kv_cache=cache, out=out[:count])
+        self._wrapper.run(q=queries[:count], out=out[:count], **cache.arguments())
 
     def run_part(
         self, queries: torch.Tensor, cache: Cache, out: torch.Tensor | None
@@ -188,6 +209,6 @@ class Prefill(Wrapper):
         count = self.queries
         given = None if out is None else out[:count]
         result: tuple[torch.Tensor, torch.Tensor] = self._wrapper.run(
-            q=queries[:count], paged_kv_cache=cache, out=given, return_lse=True
+            q=queries[:count], out=given, return_lse=True, **cache.arguments()
         )
         return result

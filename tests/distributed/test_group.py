@@ -98,11 +98,15 @@ def test_what_nccl_is_told_is_told_to_no_one_else(
 
         def eager_connect_single_device(self, device: torch.device) -> None:
             seen.append(os.environ["NCCL_SOCKET_IFNAME"])
+            # A rank that captures alone would wait for the others to register its buffers.
+            assert os.environ["NCCL_GRAPH_REGISTER"] == "0"
 
-    monkeypatch.delenv("NCCL_SOCKET_IFNAME", raising=False)
+    for name in ("NCCL_SOCKET_IFNAME", "NCCL_GRAPH_REGISTER"):
+        monkeypatch.delenv(name, raising=False)
     if given is not None:
         monkeypatch.setenv("NCCL_SOCKET_IFNAME", given)
     monkeypatch.setattr(torch.distributed, "ProcessGroupNCCL", Connects, raising=False)
     TorchGroup(HashStore(), 0, 1, torch.device("cuda", 0))
     assert seen == [given or "lo"]
     assert os.environ.get("NCCL_SOCKET_IFNAME") == given
+    assert "NCCL_GRAPH_REGISTER" not in os.environ

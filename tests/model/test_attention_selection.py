@@ -6,14 +6,16 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from shutil import which
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from pyengine.errors import ConfigError
-from pyengine.model.torch.attention import warm_up
+from pyengine.model.torch.attention import selection, warm_up
 from pyengine.model.torch.attention.flashinfer import toolchain
+from pyengine.model.torch.attention.flashinfer.library import load_library
 from pyengine.model.torch.attention.selection import (
     NAMES,
     Capabilities,
@@ -118,6 +120,11 @@ def test_what_is_installed_without_what_it_needs_is_found_out(
     _not_imported.cache_clear()
 
 
+def test_what_lacks_to_compile_is_a_fact_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "missing_tools", lambda: ("ninja", "a C++ compiler"))
+    assert detect(torch.device("cpu")).lacks == ("ninja", "a C++ compiler")
+
+
 def test_tools_are_looked_for_where_flashinfer_runs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +147,10 @@ def test_tools_are_looked_for_where_flashinfer_runs_them(
     monkeypatch.setenv("CXX", str(scripts / "cc1"))
     assert toolchain.missing_tools() == ()
     assert which("ninja") is None
-    toolchain.find_ninja()
+    wrappers = "BatchDecodeWithPagedKVCacheWrapper", "BatchPrefillWithPagedKVCacheWrapper"
+    installed = SimpleNamespace(**dict.fromkeys((*wrappers, "merge_state_in_place")))
+    monkeypatch.setitem(sys.modules, "flashinfer", installed)
+    load_library()  # before anything is planned, and so compiled
     assert which("ninja") == str(scripts / "ninja")
     monkeypatch.setenv("PATH", str(scripts))
     toolchain.find_ninja()

@@ -10,7 +10,7 @@ from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import ConfigError, EngineDeadError, RequestFailedError
 from pyengine.model.torch.attention import warm_up
 from pyengine.model.torch.attention.selection import Capabilities
-from pyengine.model.torch.queue import HostMark
+from pyengine.model.torch.queue import HostMark, probe
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start_cpu import start_on_cpu
 from pyengine.settings.config import EngineConfig
@@ -92,6 +92,37 @@ def test_memory_that_is_out_is_the_steps_own(monkeypatch: pytest.MonkeyPatch) ->
         runner.launch(plan(runner, 2))
 
 
+@pytest.mark.parametrize("fault", [None, "memory", "sync", "work"])
+def test_a_gpu_is_probed_by_a_little_work(
+    fault: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that was queued before has ended by then. Memory that is out is no death."""
+    asked = []
+
+    def synchronize(device: torch.device) -> None:
+        asked.append("sync")
+        if fault == "sync":
+            raise RuntimeError("an illegal memory access was encountered")
+
+    def ones(count: int, *, device: torch.device) -> torch.Tensor:
+        asked.append("work")
+        if fault == "memory":
+            raise torch.OutOfMemoryError("out of memory")
+        if fault == "work":
+            raise RuntimeError("device-side assert triggered")
+        return torch.zeros(count)
+
+    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+    monkeypatch.setattr(torch, "ones", ones)
+    gpu = torch.device("cuda", 0)
+    if fault in ("sync", "work"):
+        with pytest.raises(RuntimeError):
+            probe(gpu)
+    else:
+        probe(gpu)
+    assert asked == (["sync"] if fault == "sync" else ["sync", "work"])
+
+
 def _out_of_memory(*_: object) -> None:
     raise torch.OutOfMemoryError("out of memory")
 
@@ -147,6 +178,21 @@ def test_a_backend_that_kills_the_device_leaves_no_other_in_it(
     with pytest.raises(RuntimeError, match="illegal"):
         warm_up.ready(spec, CPU, machine)
     assert made == ["flashinfer", "triton", "torch"]
+
+
+def test_memory_that_is_out_at_the_start_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another backend would not be what is missing."""
+    made: list[str] = []
+
+    def make(name: str, *_: object) -> None:
+        made.append(name)
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(warm_up, "make_backend", make)
+    machine = Capabilities("cuda", (9, 0), triton="3.6.0", flashinfer="0.7.2")
+    with pytest.raises(torch.OutOfMemoryError):
+        warm_up.ready(spec_of(dtype="bfloat16", kv_dtype="bfloat16", head_dim=64), CPU, machine)
+    assert made == ["flashinfer"]
 
 
 def _dead(_: object) -> None:

@@ -1,5 +1,7 @@
 """The division of a GPU's memory: arithmetic, words, and what is said where it does not suffice."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,7 +11,14 @@ from pyengine.errors import ConfigError
 from pyengine.model.spec import describe, make_layout
 from pyengine.model.torch.attention.selection import Capabilities, select
 from pyengine.model.torch.loading import attention_specs
-from pyengine.model.torch.memory import MOST_BLOCKS, Measured, divide, gibibytes, stage
+from pyengine.model.torch.memory import (
+    MOST_BLOCKS,
+    Measured,
+    divide,
+    gibibytes,
+    logits_bytes,
+    stage,
+)
 from pyengine.model.torch.start_gpu import measured
 from pyengine.settings.config import EngineConfig
 
@@ -128,3 +137,14 @@ def test_attention_is_asked_for_what_a_rank_has() -> None:
     assert asked.max_pages == 4 * -(-spec.info.max_context // 16)
     hopper = Capabilities("cuda", (9, 0), triton="3.6.0")
     assert select(asked, hopper).name == "triton"
+
+
+@pytest.mark.parametrize(("gib", "mib"), [(24, 64), (64, 64), (80, 512), (140, 512)])
+def test_logits_of_a_large_gpu_have_more_room(
+    gib: int, mib: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,024 rows of 128k logits are one call then, which reads the weights of the head once."""
+    properties = SimpleNamespace(total_memory=gib << 30)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    assert logits_bytes(torch.device("cuda", 0)) == mib << 20
+    assert logits_bytes(torch.device("cpu")) == 64 << 20

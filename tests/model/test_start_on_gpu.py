@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from pyengine import AsyncEngine, SamplingParams
+from pyengine.distributed.group import Alone
 from pyengine.errors import ConfigError
 from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.runner import ModelRunner
@@ -111,6 +112,40 @@ async def test_what_is_left_of_the_memory_is_the_caches(gpu: Gpu) -> None:
     (queue,) = gpu.queues
     assert queue.replays > 3 * 20  # forward passes and sampling, from the first step on
     assert queue.done == queue.asked
+
+
+class Ranks(Alone):
+    """A group of one that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.limits: list[float] = []
+
+    def least(self, number: int) -> int:
+        self.numbers.append(number)
+        return number
+
+    def limit(self, seconds: float) -> None:
+        assert self.numbers
+        self.limits.append(seconds)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_decodes_have_graphs_before_the_first_request() -> None:
+    """On which ranks agree, one by one; from then on an exchange may take as long as a step."""
+    group = Ranks()
+    config = EngineConfig(
+        device="cuda", dtype="float32", max_sequences=9, max_tokens_per_step=64, speculation=(),
+        graph_memory_mib=100, kv_cache_mib=8, max_context=64, step_timeout_s=77.0,
+    )  # fmt: skip
+    runner = start_gpu.start_on_gpu(config, group=group)
+    graphs = runner.graphs
+    assert graphs is not None
+    kept = [key for key in graphs._kept if isinstance(key, tuple) and key[0] == "forward"]
+    assert kept == [("forward", "decode", rows) for rows in (1, 2, 4, 8)]
+    assert len([size for size in group.numbers if size < 0]) == graphs.captures == len(graphs)
+    assert group.limits == [77.0]
+    runner.close()
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ RUST := Cargo.toml Cargo.lock $(shell find rust kernels -name '*.rs' -o -name Ca
 DOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 UV := VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv
 
-.PHONY: help setup serve test test-all test-data coverage fuzz check docs docs-serve bench bench-gpu bench-peers format lock clean
+.PHONY: help setup serve test test-all test-data coverage fuzz check docs docs-serve bench bench-gpu first-light bench-peers format lock clean
 
 setup: $(CORE)  ## make .venv with everything in it, and build the Rust module
 
@@ -74,6 +74,9 @@ bench: $(CORE)  ## every bench, each beside its floor or peer
 
 bench-gpu: $(CORE)  ## everything in benches/gpu on a CUDA GPU, within 8 minutes
 	$(BIN)/python -m benches.gpu $(ARGS)
+
+first-light: $(CORE)  ## what a first GPU is asked: its tests, the bench by each backend, a page of figures
+	$(BIN)/python -m benches.gpu.first_light $(if $(ARGS),--bench $(ARGS))
 
 bench-peers: .venv/installed  ## install the peers of benches/bench_cpu_serving.py in build/peers: 6 GB, ten minutes
 	benches/cpu_serving/install_peers.sh build/peers $(CURDIR)/$(BIN)/python

@@ -1,8 +1,14 @@
-"""Paged attention of one layer: decoding, prompts and drafts, by each backend that can be had."""
+"""Paged attention of one layer: decoding, prompts and drafts, by each backend that can be had.
+
+FlashInfer's is measured as the engine launches it, and with ``fa2`` or ``fa3`` behind its name with
+all rows of a step in one launch, by kernels of FlashAttention 2 or 3.
+"""
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -16,6 +22,8 @@ from pyengine._core import StepLayout
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.attention.backend import AttentionBackend
+from pyengine.model.torch.attention.flashinfer import launches
+from pyengine.model.torch.attention.flashinfer.segments import Segment
 from pyengine.model.torch.attention.selection import detect, make_backend, select
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.device_step import DeviceStep
@@ -63,6 +71,8 @@ DRAFTS = (Size(1, 5, 1024), Size(16, 5, 1024), Size(64, 5, 1024))
 PROMPTS = (Size(1, 1024, 0), Size(1, 8000, 0), Size(1, 1024, 7000), Size(8, 1024, 0))
 # As a server's steps are while requests come: most rows decode, a chunk of a prompt beside them.
 MIXED = (Size(64, 1, 512, 512), Size(64, 1, 4096, 512), Size(256, 1, 512, 512))
+# The kind of segment by which all rows get kernels of one kind.
+WHOLE = {"fa2": "short", "fa3": "prompt"}
 # torch's attends row by row, with a mask of all pairs: much of it is slow to measure.
 MOST_OF_TORCH = (16, 1024)
 
@@ -82,6 +92,8 @@ def attention_cases(bench: Bench, shape: Shape, names: Sequence[str]) -> Iterato
         for size in sizes:
             small = size.rows <= MOST_OF_TORCH[0] and size.tokens <= MOST_OF_TORCH[1]
             able = [name for name in names if name != "torch" or small]
+            if "flashinfer" in able and kind == "mixed":
+                able += [f"flashinfer {kernels}" for kernels in WHOLE]
             kv, queries = layer_bytes(shape, size, dtype.itemsize)
             yield Case(
                 f"attention, {kind}",
@@ -111,7 +123,7 @@ def made(bench: Bench, shape: Shape, name: str, size: Size, dtype: torch.dtype) 
         max_pages=size.pages,
         max_context=max(size.context + size.each, size.prompt),
     )
-    chosen = select(wanted, detect(bench.device), name)
+    chosen = select(wanted, detect(bench.device), name.split()[0])
     return make_backend(chosen.name, wanted, bench.device)
 
 
@@ -148,11 +160,30 @@ def attends(
     # As the engine: steps with prompts are planned as those that no graph is for.
     decodes = host.num_decode_rows == rows
     captured = bench.cuda and backend.captures and decodes and tokens <= MAX_TOKENS
-    backend.plan(step, variant, rows, tokens, captured=captured)
+    kernels = name.partition(" ")[2]
+    whole = Segment(WHOLE[kernels], (0, rows), (0, tokens)) if kernels else None  # type: ignore[arg-type]
+    with nullcontext() if whole is None else patch.object(launches, "segments", lambda *_: [whole]):
+        backend.plan(step, variant, rows, tokens, captured=captured)
+        # The launches of a kind of layers are planned as the first such layer attends.
+        works = layer_works(bench, shape, backend, step, size, dtype)
+        works[0]()
+    return works
+
+
+def layer_works(
+    bench: Bench,
+    shape: Shape,
+    backend: AttentionBackend,
+    step: DeviceStep,
+    size: Size,
+    dtype: torch.dtype,
+) -> Sequence[Work]:
+    """Calls for a planned step."""
+    tokens = size.tokens
     like: dict[str, Any] = {"dtype": dtype, "device": bench.device}
     queries = torch.randn(tokens, shape.heads, shape.head_dim, **like)
     out = torch.empty_like(queries)
-    cache = (pages, BLOCK_SIZE, shape.kv_heads, shape.head_dim)
+    cache = (size.pages, BLOCK_SIZE, shape.kv_heads, shape.head_dim)
     nbytes = layer_bytes(shape, size, dtype.itemsize)[0]
     layers = [
         (torch.randn(cache, **like), torch.randn(cache, **like))

@@ -130,4 +130,4 @@ async def point(bench: Bench, engine: AsyncEngine, placement: PlacementName, seq
     )
 
 
-PART = Part("overhead", "How long does the device wait for the CPU?", 50.0, Row, run)
+PART = Part("overhead", "How long does the device wait for the CPU?", 45.0, Row, run)

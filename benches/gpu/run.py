@@ -45,8 +45,8 @@ Event = dict[str, Any]
 Tell = Callable[[Event], None]
 
 NAMES = (
-    "ceilings", "startup", "kernels", "decode", "overhead", "ttft", "graphs", "speculation",
-    "baselines",
+    "ceilings", "startup", "kernels", "launches", "decode", "overhead", "ttft", "graphs",
+    "speculation", "baselines",
 )  # fmt: skip
 MODEL = "llama-3-8b"
 PROGRAM = (sys.executable, "-m", "benches.gpu")

@@ -1,12 +1,13 @@
-"""Serving two random Llama models on the CPU, streamed over HTTP, beside vLLM and llama.cpp.
+"""Serving random models on the CPU, streamed over HTTP, beside vLLM and llama.cpp: two Llamas, S
+and L, and a mixture of experts, M, whose GGUF file both pyengine and llama.cpp serve.
 
 Each server is started alone and frozen while another is measured; rounds alternate between them.
 Peers take part where ``--peers`` has them (``make bench-peers``): vLLM in a venv ``vllm``,
 llama.cpp in ``llama/build``.
 Without peers, or with ``--quick``, the floors of the machine say how far there is to go.
 
-    python -m benches.bench_cpu_serving [--quick] [--models S,L] [--dtypes bfloat16,int8,int4]
-        [--concurrency 1,4,16,64] [--rounds 3] [--json -]
+    python -m benches.bench_cpu_serving [--quick] [--models S,L,M] [--dtypes bfloat16,int8,int4]
+        [--concurrency 1,4,16,64] [--prompt 128] [--output 64] [--threads N] [--rounds 3] [--json -]
 """
 
 import argparse
@@ -29,12 +30,13 @@ from benches.cpu_serving.servers import (
     Server,
     llama_command,
     pyengine_command,
+    pyengine_gguf_command,
     start,
     vllm_command,
+    with_threads,
 )
 from benches.figures import json_option, write_json
 
-PROMPT, OUTPUT = 128, 64
 OURS = "pyengine"
 # vLLM's CPU backend does not take these.
 UNLIKE_VLLM = ("int8", "int4")
@@ -60,7 +62,7 @@ class Row:
 
 def main() -> None:
     arguments = _arguments()
-    threads = len(os.sched_getaffinity(0))
+    threads: int = arguments.threads or len(os.sched_getaffinity(0))
     floors = measure(threads)
     print(_machine(floors, threads), file=sys.stderr)
     rows: list[Row] = []
@@ -71,9 +73,9 @@ def main() -> None:
             weights = tensors(shape)
             write_folder(Path(folder) / name, shape, weights)
             for dtype in arguments.dtypes:
-                gguf = Path(folder) / f"{name}-{dtype}.gguf"
-                commands = _commands(arguments, dtype, threads)
-                if "llama.cpp" in commands:
+                gguf = Path(folder) / name / f"{dtype}.gguf"  # beside its tokenizer
+                commands = _commands(arguments, shape, dtype, threads)
+                if "llama.cpp" in commands or shape.experts:
                     write_gguf(gguf, shape, weights, dtype)
                 for row in _measured(arguments, shape, dtype, commands, Path(folder), floors):
                     rows.append(row)
@@ -84,8 +86,8 @@ def main() -> None:
         "bandwidth_gb_per_s": round(floors.bandwidth / 1e9, 1),
         "gflops": {dtype: round(flops / 1e9) for dtype, flops in floors.flops.items()},
         "threads": threads,
-        "prompt": PROMPT,
-        "output": OUTPUT,
+        "prompt": arguments.prompt,
+        "output": arguments.output,
         "runs": [_rounded(dataclasses.asdict(row)) for row in rows],
     }
     write_json(figures, arguments.json)
@@ -95,9 +97,16 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     json_option(parser)
     parser.add_argument("--quick", action="store_true", help="pyengine alone, within 50 seconds")
-    parser.add_argument("--models", type=_names, help="S, L [default: both]")
-    parser.add_argument("--dtypes", type=_names, help="float32, bfloat16, int8, int4")
+    parser.add_argument("--models", type=_names, help="S, L, M [default: S and L]")
+    parser.add_argument(
+        "--dtypes", type=_names, help="float32, bfloat16, int8, int4; of M float16, too"
+    )
     parser.add_argument("--concurrency", type=_numbers, help="requests in flight")
+    parser.add_argument("--prompt", type=int, default=128, help="tokens in [default: 128]")
+    parser.add_argument("--output", type=int, default=64, help="tokens out [default: 64]")
+    parser.add_argument(
+        "--threads", type=int, help="of pyengine and llama.cpp [default: one for each processor]"
+    )
     parser.add_argument("--rounds", type=int, help="rounds of all engines")
     parser.add_argument("--engines", type=_names, help="pyengine, vllm, llama.cpp")
     parser.add_argument(
@@ -121,9 +130,12 @@ def _numbers(text: str) -> list[int]:
     return [int(number) for number in text.split(",")]
 
 
-def _commands(arguments: argparse.Namespace, dtype: str, threads: int) -> dict[str, Command]:
+def _commands(
+    arguments: argparse.Namespace, shape: Shape, dtype: str, threads: int
+) -> dict[str, Command]:
     peers = arguments.peers.resolve()
-    commands: dict[str, Command] = {OURS: pyengine_command}
+    ours = pyengine_gguf_command if shape.experts else pyengine_command
+    commands: dict[str, Command] = {OURS: with_threads(ours, arguments.threads)}
     if (peers / "vllm/bin/vllm").exists() and dtype not in UNLIKE_VLLM:
         commands["vllm"] = vllm_command(peers)
     if (peers / "llama/build/bin/llama-server").exists():
@@ -139,14 +151,15 @@ def _measured(
     folder: Path,
     floors: Floors,
 ) -> Iterator[Row]:
+    prompt, output = arguments.prompt, arguments.output
     with ExitStack() as stack:
         servers: list[Server] = []
         for name, command in commands.items():
-            gguf, log = folder / f"{shape.name}-{dtype}.gguf", folder / f"{name}.log"
+            gguf, log = folder / shape.name / f"{dtype}.gguf", folder / f"{name}.log"
             server = start(name, command, folder / shape.name, gguf, dtype, log)
             stack.callback(server.stop)
             with server.running():
-                run(server.port, 2, 4, PROMPT, OUTPUT, seed=0)
+                run(server.port, 2, 4, prompt, output, seed=0)
             servers.append(server)
         for concurrency in arguments.concurrency:
             results: dict[str, list[Result]] = {server.name: [] for server in servers}
@@ -157,10 +170,11 @@ def _measured(
                         requests = max(6, 2 * concurrency)
                         seed = 1 + turn
                         results[server.name].append(
-                            run(server.port, concurrency, requests, PROMPT, OUTPUT, seed)
+                            run(server.port, concurrency, requests, prompt, output, seed)
                         )
             rows = [
-                _row(shape, dtype, concurrency, one, results[one.name], floors) for one in servers
+                _row(arguments, shape, dtype, concurrency, one, results[one.name], floors)
+                for one in servers
             ]
             for row in rows:
                 row.ratios = {
@@ -172,6 +186,7 @@ def _measured(
 
 
 def _row(
+    arguments: argparse.Namespace,
     shape: Shape,
     dtype: str,
     concurrency: int,
@@ -182,7 +197,7 @@ def _row(
     def median(name: str) -> float:
         return statistics.median(float(getattr(result, name)) for result in results)
 
-    floor = floors.tokens_per_s(shape, dtype, concurrency, PROMPT, OUTPUT)
+    floor = floors.tokens_per_s(shape, dtype, concurrency, arguments.prompt, arguments.output)
     return Row(
         model=shape.name,
         dtype=dtype,

@@ -9,7 +9,7 @@ import numpy as np
 
 from benches.cpu_serving.models import Shape
 
-BYTES = {"float32": 4.0, "bfloat16": 2.0, "int8": 1 + 2 / 32, "int4": 0.5 + 2 / 32}
+BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "int8": 1 + 2 / 32, "int4": 0.5 + 2 / 32}
 """Bytes of a weight; a scale of two bytes for every 32."""
 
 

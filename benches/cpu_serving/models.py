@@ -1,4 +1,5 @@
-"""Random Llama models of the bench, as a folder in Hugging Face format and as a GGUF file.
+"""Random models of the bench, Llamas and a mixture of experts, as a folder in Hugging Face format
+and as a GGUF file.
 
 Tokens are random, but nearly all of them are words of letters: each shows as text at once, so that
 every server streams one chunk for each token.
@@ -6,6 +7,7 @@ every server streams one chunk for each token.
 
 import itertools
 import json
+import re
 import string
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +28,7 @@ EPSILON, THETA = 1e-5, 10_000.0
 
 @dataclass(frozen=True)
 class Shape:
-    """A Llama with tied embeddings.
+    """A Llama with tied embeddings, or with experts a Qwen3-MoE.
 
     Attributes:
         name: What the bench calls it.
@@ -34,7 +36,9 @@ class Shape:
         layers: Transformer layers.
         heads: Query heads of 64 elements.
         kv_heads: Key and value heads.
-        inner: Width of the feed-forward layer.
+        inner: Width of the feed-forward layer, or of an expert.
+        experts: Of a layer; 0: it has one feed-forward layer.
+        chosen: Experts that a token goes to.
     """
 
     name: str
@@ -43,12 +47,15 @@ class Shape:
     heads: int
     kv_heads: int
     inner: int
+    experts: int = 0
+    chosen: int = 1
 
     @property
     def matrices(self) -> int:
         """Numbers that a step multiplies a token with: all layers, and the head."""
         attention = 2 * self.hidden * HEAD_DIM * (self.heads + self.kv_heads)
-        layer = attention + 3 * self.hidden * self.inner
+        inner = self.chosen * self.inner + self.experts / 3  # of the router is one matrix
+        layer = attention + round(3 * self.hidden * inner)
         return self.layers * layer + VOCABULARY * self.hidden
 
     @property
@@ -60,6 +67,7 @@ class Shape:
 SHAPES = {
     "S": Shape("S", hidden=512, layers=8, heads=8, kv_heads=4, inner=1408),
     "L": Shape("L", hidden=1024, layers=16, heads=16, kv_heads=8, inner=2816),
+    "M": Shape("M", 512, layers=8, heads=8, kv_heads=4, inner=384, experts=32, chosen=4),
 }
 
 
@@ -93,10 +101,18 @@ def tensors(shape: Shape) -> dict[str, NDArray[Any]]:
             f"{layer}self_attn.k_proj.weight": matrix(kv, shape.hidden),
             f"{layer}self_attn.v_proj.weight": matrix(kv, shape.hidden),
             f"{layer}self_attn.o_proj.weight": matrix(shape.hidden, width),
-            f"{layer}mlp.gate_proj.weight": matrix(shape.inner, shape.hidden),
-            f"{layer}mlp.up_proj.weight": matrix(shape.inner, shape.hidden),
-            f"{layer}mlp.down_proj.weight": matrix(shape.hidden, shape.inner),
         }
+        if shape.experts:
+            head = np.ones(HEAD_DIM, ml_dtypes.bfloat16)
+            made |= {f"{layer}self_attn.{which}_norm.weight": head for which in "qk"}
+            made[f"{layer}mlp.gate.weight"] = matrix(shape.experts, shape.hidden)
+        experts = [f"{layer}mlp.experts.{at}." for at in range(shape.experts)]
+        for prefix in experts or [f"{layer}mlp."]:
+            made |= {
+                f"{prefix}gate_proj.weight": matrix(shape.inner, shape.hidden),
+                f"{prefix}up_proj.weight": matrix(shape.inner, shape.hidden),
+                f"{prefix}down_proj.weight": matrix(shape.hidden, shape.inner),
+            }
     return made
 
 
@@ -121,6 +137,15 @@ def write_folder(folder: Path, shape: Shape, weights: dict[str, NDArray[Any]]) -
         "bos_token_id": None,
         "eos_token_id": VOCABULARY - 1,
     }
+    if shape.experts:
+        config |= {
+            "architectures": ["Qwen3MoeForCausalLM"],
+            "model_type": "qwen3_moe",
+            "num_experts": shape.experts,
+            "num_experts_per_tok": shape.chosen,
+            "moe_intermediate_size": shape.inner,
+            "norm_topk_prob": True,
+        }
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
@@ -136,7 +161,13 @@ def write_folder(folder: Path, shape: Shape, weights: dict[str, NDArray[Any]]) -
     )
 
 
-GGUF_TYPES = {"bfloat16": "BF16", "float32": "F32", "int8": "Q8_0", "int4": "Q4_0"}
+GGUF_TYPES = {
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "int8": "Q8_0",
+    "int4": "Q4_0",
+}
 """What a GGUF file is written in, by the data type of the bench."""
 
 
@@ -144,7 +175,7 @@ def write_gguf(path: Path, shape: Shape, weights: dict[str, NDArray[Any]], dtype
     """Write ``shape`` as a GGUF file; with int4 its embedding, which is its head, has 8 bits."""
     import gguf
 
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, "qwen3moe" if shape.experts else "llama")
     writer.add_name(shape.name)
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(shape.hidden)
@@ -155,6 +186,12 @@ def write_gguf(path: Path, shape: Shape, weights: dict[str, NDArray[Any]], dtype
     writer.add_layer_norm_rms_eps(EPSILON)
     writer.add_rope_freq_base(THETA)
     writer.add_rope_dimension_count(HEAD_DIM)
+    writer.add_key_length(HEAD_DIM)
+    writer.add_value_length(HEAD_DIM)
+    if shape.experts:
+        writer.add_expert_count(shape.experts)
+        writer.add_expert_used_count(shape.chosen)
+        writer.add_expert_feed_forward_length(shape.inner)
     writer.add_vocab_size(VOCABULARY)
     tokens = vocabulary()
     writer.add_tokenizer_model("gpt2")
@@ -166,11 +203,11 @@ def write_gguf(path: Path, shape: Shape, weights: dict[str, NDArray[Any]], dtype
     writer.add_token_merges(["a b"])
     writer.add_eos_token_id(VOCABULARY - 1)
     writer.add_add_bos_token(False)
-    for name, tensor in weights.items():
+    for name, tensor in _stacked(weights).items():
         numbers = tensor.astype(np.float32)
-        if name.endswith(("q_proj.weight", "k_proj.weight")):
+        if not shape.experts and name.endswith(("q_proj.weight", "k_proj.weight")):
             numbers = _rotated_in_pairs(numbers)
-        kind = "F32" if numbers.ndim == 1 else GGUF_TYPES[dtype]
+        kind = "F32" if numbers.ndim == 1 or "mlp.gate." in name else GGUF_TYPES[dtype]
         if dtype == "int4" and "embed" in name:
             kind = "Q8_0"
         stored = gguf.GGMLQuantizationType[kind]
@@ -180,6 +217,14 @@ def write_gguf(path: Path, shape: Shape, weights: dict[str, NDArray[Any]], dtype
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def _stacked(weights: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """``weights`` with the experts of a layer in one tensor."""
+    found: dict[str, list[NDArray[Any]]] = {}
+    for name, tensor in weights.items():
+        found.setdefault(re.sub(r"experts\.\d+", "experts", name), []).append(tensor)
+    return {name: np.stack(of) if "experts" in name else of[0] for name, of in found.items()}
 
 
 def _rotated_in_pairs(weight: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -199,6 +244,9 @@ def _gguf_name(name: str) -> str:
         "gate_proj": "ffn_gate",
         "up_proj": "ffn_up",
         "down_proj": "ffn_down",
+        "q_norm": "attn_q_norm",
+        "k_norm": "attn_k_norm",
+        "gate": "ffn_gate_inp",
     }
     names = {
         "model.embed_tokens.weight": "token_embd.weight",
@@ -207,4 +255,5 @@ def _gguf_name(name: str) -> str:
     if name in names:
         return names[name]
     pieces = name.split(".")
-    return f"blk.{pieces[2]}.{parts[pieces[-2]]}.weight"
+    of_experts = "_exps" if "experts" in pieces else ""
+    return f"blk.{pieces[2]}.{parts[pieces[-2]]}{of_experts}.weight"

@@ -87,6 +87,17 @@ def pyengine_command(folder: Path, _gguf: Path, dtype: str, port: int) -> list[s
     ]
 
 
+def pyengine_gguf_command(_folder: Path, gguf: Path, dtype: str, port: int) -> list[str]:
+    """As :func:`pyengine_command`, of the file that llama.cpp serves too."""
+    return pyengine_command(gguf, gguf, "float32" if dtype == "float32" else "bfloat16", port)
+
+
+def with_threads(command: Command, threads: int | None) -> Command:
+    """A command of pyengine's with so many threads, or with as many as it takes by itself."""
+    more = [] if threads is None else ["--threads", str(threads)]
+    return lambda *given: [*command(*given), *more]
+
+
 def vllm_command(peers: Path) -> Command:
     """The server of vLLM."""
 

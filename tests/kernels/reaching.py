@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from transformers import LlamaConfig, MixtralConfig
 from triton.compiler import make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
@@ -34,7 +35,7 @@ from pyengine.settings.config import EngineConfig
 from tests.kernels.machine_code import TARGET
 from tests.model import packing
 from tests.model.quantized import Pack, make_twins
-from tests.models import random_llama
+from tests.models import random_model
 from tests.torch_devices import OverlappingQueue
 
 ROWS, TOKENS, LONGEST = 24, 512, 512
@@ -52,16 +53,21 @@ class Model:
         config: What its config.json has besides.
         pack: Quantizes its layers in its files.
         settings: It is served with.
+        kind: Of what configuration of transformers it is.
+        shape: What is set there besides.
     """
 
     config: dict[str, Any] = field(default_factory=dict)
     pack: Pack | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    kind: Any = LlamaConfig
+    shape: dict[str, Any] = field(default_factory=dict)
 
 
 MODELS = {
     "plain": Model(),
     "windows": Model({"architectures": ["MistralForCausalLM"], "sliding_window": 64}),
+    "experts": Model(kind=MixtralConfig, shape={"num_local_experts": 6, "num_experts_per_tok": 2}),
     "float8 in blocks": Model(
         {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}},
         partial(packing.block_fp8, side=128),
@@ -105,6 +111,7 @@ def like_a_gpu() -> list[Any]:
         for name, as_there in (
             ("torch_ops", lambda _device: KERNELS),
             ("is_packed", lambda *_: False),
+            ("DTYPES", {}),  # experts are grouped products
             ("is_blocks", lambda weight, *_: step_of(weight) > 0),
             ("is_weight_only", lambda weight, *_: has_product(weight)),
         )
@@ -149,7 +156,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "model"
             folder.mkdir()
-            random_llama(folder, **SHAPE)
+            random_model(folder, model.kind, **SHAPE, **model.shape)
             if model.pack is not None:
                 folder = make_twins(folder, model.config["quantization_config"], model.pack)[0]
             config = folder / "config.json"

@@ -338,15 +338,18 @@ class Planner:
         max_waiting: int,
         prefill_chunk: int = 0,
         prefill_beside_decodes: int = 0,
+        short_context: int = 0,
         timeline: Timeline | None = None,
     ) -> Planner:
         """Make a planner without requests.
 
         The least of ``max_sequences`` (the length of the device's ``last_token``), the layout's
         rows and ``max_tokens_per_step`` bounds how many sequences run at once. ``prefill_chunk`` 0
-        is no cap, nor is ``prefill_beside_decodes`` 0. A sequence's KV must fit
-        ``min(num_blocks, max_pages)`` blocks. ``timeline`` gets the spans of every call; the time
-        between two calls is recorded as ``drain``.
+        is no cap, nor is ``prefill_beside_decodes`` 0. Sequences of more than ``short_context``
+        tokens, unless that is 0, have their ``positions`` counted from there on, and share no
+        prefixes with shorter ones; one that grows beyond is computed again. A sequence's KV must
+        fit ``min(num_blocks, max_pages)`` blocks. ``timeline`` gets the spans of every call; the
+        time between two calls is recorded as ``drain``.
 
         Raises:
             ValueError: A limit is out of its range, or the layout does not hold

@@ -205,6 +205,7 @@ def _planner(
         prefill_beside_decodes=(
             config.prefill_beside_decodes or PREFILL_BESIDE_DECODES.get(kind_of(runner.device), 0)
         ),
+        short_context=runner.info.short_context or 0,
         timeline=timeline,
     )
 

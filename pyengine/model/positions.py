@@ -50,6 +50,24 @@ def rotary_by_kind(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
     return rotary_parameters(config)
 
 
+def short_context(config: Mapping[str, Any], context: int) -> int | None:
+    """The tokens up to which sequences have LongRoPE's short factors; None: there is one kind.
+
+    Args:
+        config: A model's config.json.
+        context: Most tokens of a sequence, as it is served.
+
+    Raises:
+        ModelLoadError: :func:`rotary_parameters` fails.
+    """
+    rotary = rotary_parameters(config)
+    trained = rotary.get("original_max_position_embeddings")
+    trained = trained or config.get("original_max_position_embeddings")
+    if "long_factor" not in rotary or not isinstance(trained, int):
+        return None
+    return trained if 0 < trained < context else None
+
+
 def max_positions(config: Mapping[str, Any], positions: int) -> int:
     """The most tokens of a sequence that a model was made for.
 

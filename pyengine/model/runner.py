@@ -44,6 +44,9 @@ class ModelInfo:
         layer_heads: The key and value heads of each layer, where they differ; else empty.
         cache_groups: The layers by how long their keys and values are kept, and their page tables.
         attention_sinks: Whether attention has sinks.
+        short_context: Sequences of more tokens have other rotary angles than those of up to so many
+            (LongRoPE). The table of angles has first those of the short ones, so many, then
+            those of the long ones; a step's ``positions`` are rows of it. None: all have the same.
         num_parameters: Of the model; 0 where there are no weights.
         kv_cache_dtype: Of the KV cache: as ``dtype``, or ``float8_e4m3``; empty is as ``dtype``.
     """
@@ -67,6 +70,7 @@ class ModelInfo:
     layer_heads: tuple[LayerHeads, ...] = ()
     cache_groups: tuple[CacheGroup, ...] = (CacheGroup(None, ((),)),)
     attention_sinks: bool = False
+    short_context: int | None = None
     num_parameters: int = 0
     kv_cache_dtype: str = ""
 

@@ -23,7 +23,7 @@ from pyengine.model.cache_groups import (
 from pyengine.model.config_numbers import check_numbers
 from pyengine.model.dtypes import ITEM_BYTES
 from pyengine.model.layer_heads import LayerHeads, slots_by_layer, unit_of
-from pyengine.model.positions import max_positions
+from pyengine.model.positions import max_positions, short_context
 from pyengine.model.runner import ModelInfo
 from pyengine.model.text_part import text_part
 from pyengine.model.vectors import has_head
@@ -241,8 +241,10 @@ def _with_cache(
     limits = (info.max_context, held, config.max_context)
     context = min(limit for limit in limits if limit is not None)
     dummy = config.load_format == "dummy"
+    # The simulated device has no angles.
+    short = None if config.device == "simulated" else short_context(model, context)
     return ModelSpec(
-        replace(info, max_context=context),
+        replace(info, max_context=context, short_context=short),
         num_blocks,
         model,
         dummy=dummy,

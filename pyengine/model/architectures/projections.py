@@ -77,9 +77,9 @@ class Projections:
             dim, key = heads.head_dim, json.dumps((rotary, heads.head_dim), sort_keys=True)
             if key not in tables:
                 tables[key] = (
-                    still(context, dim)
+                    still((info.short_context or 0) + context, dim)
                     if rotary is None
-                    else rotary_table(self.config, dim, context, rotary)
+                    else self._angles(dim, rotary)
                 )
             temperatures = traits.temperatures[index] if traits.temperatures else None
             key_scale, value_scale = self._cache_scales(index)
@@ -106,6 +106,14 @@ class Projections:
         reads = info.heads[layer].reads
         start = names.layer.format(layer if reads is None else reads)
         return cache_scales(self.weights, self.config, f"{start}{names.attention}")
+
+    def _angles(self, dim: int, rotary: Mapping[str, Any]) -> NDArray[np.float32]:
+        """Of all positions; behind those of short sequences, where these have others."""
+        table = rotary_table(self.config, dim, self.info.max_context, rotary)
+        short = self.info.short_context
+        if short is None:
+            return table
+        return np.concatenate((rotary_table(self.config, dim, short, rotary), table))
 
     def norm(self, name: str | None) -> Norm:
         """The norm called ``name``, of hidden states; None: what only adds."""

@@ -127,8 +127,9 @@ def _proportional(frequencies: Frequencies, rotary: Mapping[str, Any], theta: fl
 
 
 def _longrope(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -> Scaled:
-    """A factor for each pair (Ding et al., "LongRoPE", 2024): the long ones where the context goes
-    beyond that of training, for sequences of any length. Transformers' change with the sequence.
+    """A factor for each pair (Ding et al., "LongRoPE", 2024): the long ones for the angles of a
+    context beyond that of training. Which angles a sequence has is said by its length, see
+    :attr:`pyengine.model.runner.ModelInfo.short_context`.
     """
     trained = float(rotary["original_max_position_embeddings"])
     factor = float(rotary.get("factor") or rotary["max_position_embeddings"] / trained)

@@ -93,6 +93,7 @@ impl Engine {
             max_waiting: 64,
             prefill_chunk: 0,
             prefill_beside_decodes: 0,
+            short_context: 0,
         };
         let to = detokenizer.clone();
         let limit = to.max_message();

@@ -116,7 +116,7 @@ impl PyPlanner {
     #[pyo3(signature = (
         allocator, layout, detokenizer, *,
         max_sequences, max_tokens_per_step, max_context, max_waiting, prefill_chunk = 0,
-        prefill_beside_decodes = 0, timeline = None,
+        prefill_beside_decodes = 0, short_context = 0, timeline = None,
     ))]
     #[allow(clippy::too_many_arguments, reason = "keywords on the Python side")]
     fn new(
@@ -129,6 +129,7 @@ impl PyPlanner {
         max_waiting: usize,
         prefill_chunk: usize,
         prefill_beside_decodes: usize,
+        short_context: usize,
         timeline: Option<&PyTimeline>,
     ) -> PyResult<Self> {
         let config = PlannerConfig {
@@ -138,6 +139,7 @@ impl PyPlanner {
             max_waiting,
             prefill_chunk,
             prefill_beside_decodes,
+            short_context,
         };
         let blocks = allocator.shared();
         let mailbox = detokenizer.inner().clone();

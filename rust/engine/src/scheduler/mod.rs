@@ -21,6 +21,7 @@ mod features;
 mod outbox;
 mod planner;
 mod queue;
+mod rotation;
 #[cfg(test)]
 mod simulation;
 pub(crate) mod step;

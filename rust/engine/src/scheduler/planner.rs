@@ -42,6 +42,8 @@ pub struct PlannerConfig {
     pub prefill_chunk: usize,
     /// Most tokens of prefills in a step that also decodes, unless three for each request are more; 0 is no cap.
     pub prefill_beside_decodes: usize,
+    /// Sequences of more tokens have other rotations: see [`rotation`](super::rotation). 0: all have the same.
+    pub short_context: usize,
 }
 
 impl PlannerConfig {
@@ -160,7 +162,7 @@ impl Planner {
             concurrency: max_sequences.min(layout.max_rows()).min(max_tokens_per_step),
             requests: Requests::default(),
             queue: Queue::default(),
-            steps: Steps::new(max_sequences, block_size),
+            steps: Steps::new(max_sequences, block_size, config.short_context),
             features: Features::new(&config, &layout),
             outbox: Outbox::new(sink, max_message)?,
             message: Vec::new(),

@@ -107,8 +107,9 @@ impl DraftPasses {
             if known + drafts != step.kv_length[row] as usize {
                 return Err(Error::InvalidArgument("a row's drafts are not its last tokens".into()));
             }
-            let first = step.positions[first_token] as usize;
             let last = known + drafts;
+            // `positions` say where angles are, which is another place for some sequences.
+            let first = last - (step.query_start[row + 1] as usize - first_token);
             let places = first_token + known - first..first_token + last - first;
             self.cache.await_drafts(&step, &step.slot_mapping[places]);
             self.rows.push(Row { row, sampling, first_token, first, next: None, known, last, fed: false });

@@ -37,6 +37,7 @@ impl Planner {
             let horizon = queue.horizon;
             let expected = growth.unwrap_or_else(|| self.steps.expected_growth(kv, horizon));
             self.timeline.end_span(Stage::Admit);
+            self.requests.settle_rotation(id, self.config.short_context);
             let request = self.requests.get(id);
             let Some(placement) = self.steps.place(kv, request, expected, horizon, &mut self.timeline) else {
                 self.queue.stuck = Some((id, kv.available(), running));
@@ -71,6 +72,7 @@ impl Planner {
                 order: policy::running_order(request.ticket.class, serial),
                 tokens,
                 borrows: computed > 0,
+                rotation: if request.long { self.config.short_context as u32 } else { 0 },
             },
         );
         self.counters.prefix_queries += u64::from(known);

@@ -9,6 +9,7 @@ use rustc_hash::FxHashMap;
 use super::policy::Ticket;
 use crate::messages::{FinishReason, RequestKey};
 use crate::scheduler::outbox::OutRow;
+use crate::scheduler::rotation;
 use crate::scheduler::step::sequence_table::RequestId;
 
 /// Whether a request takes a token, and goes on.
@@ -44,6 +45,8 @@ pub struct Request {
     pub reusable: u32,
     /// It shares prefixes with requests of the same salt only.
     pub salt: u64,
+    /// It has the rotations of long sequences, and a salt of its own for them.
+    pub long: bool,
     /// Clock at which it is given up; 0 is never.
     pub deadline_ns: u64,
     /// Prompt tokens that were in the prefix cache when it was first admitted; what other requests compute of it later
@@ -74,6 +77,12 @@ impl Request {
         } else {
             Taken::Goes
         }
+    }
+
+    /// From now on it has the rotations of long sequences: what was computed for it is none of its own any more.
+    pub fn lengthen(&mut self) {
+        self.long = true;
+        self.salt = rotation::salt_of_long(self.salt);
     }
 
     /// The facts that its messages carry besides tokens and drafts.
@@ -156,6 +165,14 @@ impl Requests {
     /// A request that is there, to change it: only the queue does.
     pub(super) fn get_mut(&mut self, id: RequestId) -> &mut Request {
         self.slots[id as usize].as_mut().expect("ids live as long as their requests")
+    }
+
+    /// A request of `known` tokens is to be admitted: see [`rotation`].
+    pub fn settle_rotation(&mut self, id: RequestId, short_context: usize) {
+        let request = self.get_mut(id);
+        if !request.long && rotation::is_long(request.tokens.len(), short_context) {
+            request.lengthen();
+        }
     }
 
     /// All ids, ascending.

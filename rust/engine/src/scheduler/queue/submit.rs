@@ -102,6 +102,7 @@ impl Planner {
             sampling: body.sampling,
             stop_token_ids: body.stop_token_ids,
             salt: body.cache_salt,
+            long: false,
             deadline_ns: body.deadline_ns,
             cached_tokens: None,
             queued_us: 0,

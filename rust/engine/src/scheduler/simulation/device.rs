@@ -145,6 +145,8 @@ pub(super) struct Device {
     pub(super) layout: StepLayout,
     /// By page table.
     pub(super) windows: Vec<Option<usize>>,
+    // See `rotation`: where long sequences begin in the table of angles.
+    pub(super) short_context: usize,
     pub(super) cells: Vec<Option<(u64, u64)>>,
     pub(super) last_token: Vec<u32>,
     /// By slot: how many drafts of its last row were right.
@@ -173,6 +175,12 @@ fn moved(step: &StepBuffers<'_>, row: usize, accepted: &[i32]) -> usize {
 }
 
 impl Device {
+    /// Where the angles of a row's sequence begin: rows of the table beyond those of short sequences are long ones'.
+    fn rotation(&self, positions: &[i32]) -> usize {
+        let short = self.short_context;
+        if positions[0] as usize >= short { short } else { 0 }
+    }
+
     /// Runs a step. `owner` returns the request behind an index of the sequence table.
     pub(super) fn run(&mut self, step: StepBuffers<'_>, owner: impl Fn(u32) -> Expected) {
         let rows = step.header[header::NUM_ROWS] as usize;
@@ -200,11 +208,14 @@ impl Device {
         for row in 0..rows {
             let sequence = step.row_sequence[row] as u32;
             let expected = owner(sequence);
-            let salt = expected.submit.cache_salt;
             let tokens = step.query_start[row] as usize..step.query_start[row + 1] as usize;
             assert!(!tokens.is_empty());
             let last = tokens.end - 1;
-            let length = step.positions[tokens.end - 1] as usize + 1;
+            let (short, rotation) = (self.short_context, self.rotation(&step.positions[tokens.clone()]));
+            let length = step.positions[tokens.end - 1] as usize + 1 - rotation;
+            assert!(rotation > 0 || short == 0 || length <= short, "short rotations reach so far");
+            // Keys of both kinds are never mixed.
+            let salt = expected.submit.cache_salt ^ ((rotation as u64) << 32);
             // By table: the tokens before its first page, and its pages.
             let tables: Vec<(usize, &[i32])> = (0..tables)
                 .map(|table| {
@@ -249,7 +260,7 @@ impl Device {
             for (at, position) in tokens.zip(start..length) {
                 let token = step.token_ids[at] as u32;
                 assert!(position >= known || token == expected.tokens[position], "token at {position}");
-                assert_eq!(step.positions[at] as usize, position);
+                assert_eq!(step.positions[at] as usize, rotation + position);
                 chain = extend(chain, token);
                 chains[at] = chain;
                 for table in 0..tables.len() {
@@ -286,7 +297,7 @@ impl Device {
             let inside = step.query_start[row]..step.query_start[row + 1];
             let own = step.prompt_token[..prompt_logits].iter().skip(before_scores);
             for (at, token) in own.take_while(|token| inside.contains(token)).enumerate() {
-                let position = step.positions[*token as usize] as usize;
+                let position = step.positions[*token as usize] as usize - rotation;
                 let target = step.prompt_target[before_scores + at];
                 assert_eq!(target as u32, expected.tokens[position + 1], "behind position {position}");
                 scores.push(score(chains[*token as usize], target as u32));
@@ -325,10 +336,12 @@ impl Device {
             self.assuming += 1;
             self.moved += u64::from(by > 0);
             let pages = &step.page_indices[step.page_indptr[row] as usize..];
-            for token in step.query_start[row] as usize..step.query_start[row + 1] as usize {
-                let position = step.positions[token] as usize - by;
+            let tokens = step.query_start[row] as usize..step.query_start[row + 1] as usize;
+            let rotation = self.rotation(&step.positions[tokens.clone()]);
+            for token in tokens {
+                let position = step.positions[token] as usize - rotation - by;
                 let page = pages[position / self.block_size] as usize;
-                step.positions[token] = position as i32;
+                step.positions[token] = (rotation + position) as i32;
                 step.slot_mapping[token] = (page * self.block_size + position % self.block_size) as i32;
             }
             step.kv_length[row] -= by as i32;
@@ -379,8 +392,9 @@ impl Device {
             assert!(i64::from(most) <= step.header[header::MAX_LOGPROBS]);
             with_logprobs += usize::from(most >= 0);
             let drafts = logits.len() - 1;
-            let last = step.positions[step.query_start[row + 1] as usize - 1];
-            assert_eq!(step.sample_position[at] + drafts as i64, i64::from(last) + 1);
+            let tokens = step.query_start[row] as usize..step.query_start[row + 1] as usize;
+            let length = step.positions[tokens.end - 1] as usize + 1 - self.rotation(&step.positions[tokens]);
+            assert_eq!(step.sample_position[at] as usize + drafts, length);
             let (mut count, mut right) = (0, true);
             for (number, logit) in logits.enumerate() {
                 assert_eq!(step.logit_row[logit] as usize, at);

@@ -113,8 +113,9 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
         1 => (1..6usize).prop_map(Drafts::Device),
         2 => (1..6usize).prop_map(Drafts::Ahead),
     ];
-    (sizes, bounds, 0..3u32, drafts, 64..200usize, groups()).prop_map(
-        |(sizes, bounds, horizon, drafts, max_penalties, groups)| {
+    let short_context = prop_oneof![2 => Just(0), 1 => 1..60usize];
+    (sizes, bounds, 0..3u32, drafts, 64..200usize, groups(), short_context).prop_map(
+        |(sizes, bounds, horizon, drafts, max_penalties, groups, short_context)| {
             // As many pages as so many blocks have in all groups.
             let tables: usize = groups.iter().map(|group| group.tables).sum();
             let (block_size, num_blocks, prefix_cache, max_sequences, max_tokens) = sizes;
@@ -143,6 +144,7 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
                 horizon,
                 drafts,
                 max_penalties,
+                short_context,
             }
         },
     )
@@ -276,7 +278,7 @@ fn random_work_reaches_every_way_to_end_and_preemption() {
     let mut runner = TestRunner::deterministic();
     let mut sums: HashMap<&str, u64> = HashMap::new();
     let (mut cut, mut vectors, mut moved, mut unmoved) = (0, 0, 0, 0);
-    for _ in 0..330 {
+    for _ in 0..440 {
         let example = (setup(), prop::collection::vec(event(), 1..120)).new_tree(&mut runner).unwrap();
         let (setup, events) = example.current();
         let mut world = World::new(&setup);

@@ -44,6 +44,7 @@ pub(super) struct Setup {
     // The source of drafts, and their most tokens.
     pub(super) drafts: Drafts,
     pub(super) max_penalties: usize,
+    pub(super) short_context: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -114,6 +115,7 @@ impl World {
             max_waiting: setup.max_waiting,
             prefill_chunk: setup.prefill_chunk,
             prefill_beside_decodes: setup.prefill_beside_decodes,
+            short_context: setup.short_context,
         };
         let planner = Planner::new(config, layout, &kv, sink, 1 << 16, Timeline::silent());
         let mut planner = planner.unwrap();
@@ -144,6 +146,7 @@ impl World {
             assuming: 0,
             moved: 0,
             results: VecDeque::new(),
+            short_context: setup.short_context,
         };
         Self {
             setup: setup.clone(),
@@ -541,6 +544,7 @@ pub(super) fn roomy() -> Setup {
         horizon: 64,
         drafts: Drafts::Off,
         max_penalties: 64,
+        short_context: 0,
     }
 }
 

@@ -151,10 +151,11 @@ impl Steps {
         let blocks = self.table.held[at].blocks();
         let start = self.table.progress[at].planned as usize;
         let end = start + grant.count as usize;
+        let rotation = self.table.rotation[at] as usize;
         let tokens = tally.tokens..tally.tokens + grant.count as usize;
         let places = out.positions[tokens.clone()].iter_mut().zip(&mut out.slot_mapping[tokens]);
         for ((place, cell), position) in places.zip(start..end) {
-            *place = position as i32;
+            *place = (rotation + position) as i32;
             *cell = (blocks[position / self.block_size] as usize * self.block_size
                 + position % self.block_size) as i32;
         }
@@ -192,6 +193,7 @@ impl Steps {
             out.page_indptr[indptr] = tally.pages as i32;
             for (row, RowRecord { slot, .. }) in record.rows.iter().enumerate() {
                 let held = &self.table.held[*slot as usize];
+                let rotation = self.table.rotation[*slot as usize] as usize;
                 let end = self.table.progress[*slot as usize].planned as usize;
                 let first = held.first(group);
                 let used = &held.blocks()[first..end.div_ceil(self.block_size)];
@@ -201,7 +203,7 @@ impl Steps {
                 out.page_indptr[indptr + row + 1] = tally.pages as i32;
                 out.kv_length[rows + row] = (end - first * self.block_size) as i32;
                 for token in out.query_start[row] as usize..out.query_start[row + 1] as usize {
-                    let position = out.positions[token] as usize;
+                    let position = out.positions[token] as usize - rotation;
                     let page = kv.page(held.blocks()[position / self.block_size], table) as usize;
                     out.slot_mapping[tokens + token] =
                         (page * self.block_size + position % self.block_size) as i32;

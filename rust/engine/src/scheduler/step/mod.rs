@@ -117,6 +117,7 @@ pub(super) struct Steps {
     block_size: usize,
     /// The device moves rows that follow drafts in flight, and so rows may follow them.
     moves: bool,
+    short_context: usize,
     table: SequenceTable,
     running: Vec<Runner>,
     in_flight: VecDeque<StepRecord>,
@@ -133,10 +134,11 @@ pub(super) struct Steps {
 
 impl Steps {
     /// No sequences, and room for `max_sequences`.
-    pub fn new(max_sequences: usize, block_size: usize) -> Self {
+    pub fn new(max_sequences: usize, block_size: usize, short_context: usize) -> Self {
         Self {
             block_size,
             moves: false,
+            short_context,
             table: SequenceTable::new(max_sequences),
             running: Vec::with_capacity(max_sequences),
             in_flight: VecDeque::new(),

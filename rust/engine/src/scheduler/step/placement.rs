@@ -28,6 +28,8 @@ pub(in crate::scheduler) struct Entry {
     pub tokens: Vec<u32>,
     /// It took blocks from the prefix tree.
     pub borrows: bool,
+    /// The row of the table of angles where its positions begin.
+    pub rotation: u32,
 }
 
 impl Steps {
@@ -89,13 +91,14 @@ impl Steps {
     /// A sequence runs from now on, in a slot that [`place`](Self::place) gave it.
     pub fn enter(&mut self, slot: u32, entry: Entry) {
         let at = slot as usize;
-        let Entry { request, tenant, sampling, samples, order, tokens, borrows } = entry;
+        let Entry { request, tenant, sampling, samples, order, tokens, borrows, rotation } = entry;
         self.table.tokens[at] = tokens;
         self.table.sampling[at] = sampling;
         self.table.samples[at] = samples;
         self.table.request[at] = request;
         self.table.tenant[at] = tenant;
         self.table.order[at] = order;
+        self.table.rotation[at] = rotation;
         self.table.borrowed_in[at] = if borrows { self.step_ahead() } else { 0 };
         let position = self.running.partition_point(|runner| runner.order < order);
         self.running.insert(position, Runner { order, slot });

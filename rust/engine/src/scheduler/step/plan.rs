@@ -14,6 +14,7 @@ use crate::kv_allocator::KvAllocator;
 use crate::scheduler::features::drafts::Proposal;
 use crate::scheduler::planner::Planner;
 use crate::scheduler::queue::policy;
+use crate::scheduler::rotation;
 use crate::speculate::Length;
 
 /// The room that the step being planned has left.
@@ -60,6 +61,7 @@ impl Steps {
         let progress = self.table.progress[grant.slot as usize];
         // Drafts follow the row's last token.
         let end = (progress.planned + grant.count) as usize;
+        let most = rotation::room(end, self.table.rotation[grant.slot as usize], self.short_context);
         let wanted = match end == progress.reach() as usize {
             true if on_device => usize::from(device),
             true => segments.total(),
@@ -67,7 +69,7 @@ impl Steps {
         };
         let held = end.div_ceil(self.block_size);
         let reach = ((held + room.pages) * self.block_size).saturating_sub(end);
-        let mut count = may_sample(wanted.min(room.tokens).min(room.logits).min(reach));
+        let mut count = may_sample(wanted.min(room.tokens).min(room.logits).min(reach).min(most));
         let needed = (end + count).div_ceil(self.block_size);
         let holding = &mut self.table.held[grant.slot as usize];
         if needed > holding.covered() && kv.extend(holding, needed, needed).is_err() {
@@ -110,6 +112,14 @@ impl Planner {
             {
                 continue;
             }
+            if self.outgrows(slot) {
+                // What steps in flight sample for it is known first: it is admitted again by the tokens that it has.
+                if progress.pending == 0 && progress.drafted == 0 {
+                    self.preempt(kv, slot);
+                    next -= 1;
+                }
+                continue;
+            }
             // A token is left for each of those behind it.
             let spare = room.tokens.saturating_sub(1 + self.steps.running.len() - next);
             let count = (progress.remaining() as usize).min(1 + spare);
@@ -122,6 +132,13 @@ impl Planner {
                 self.steps.decodes.push(Grant::new(slot, count as u32));
             }
         }
+    }
+
+    /// Whether a decode has more tokens than those that its rotations are for.
+    fn outgrows(&self, slot: u32) -> bool {
+        let (at, short) = (slot as usize, self.config.short_context);
+        self.steps.table.rotation[at] == 0
+            && rotation::is_long(self.steps.table.progress[at].reach() as usize, short)
     }
 
     /// Gives a sequence `blocks` blocks, at the expense of the last in running order. False if that is itself.

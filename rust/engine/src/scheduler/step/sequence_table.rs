@@ -105,6 +105,8 @@ pub struct SequenceTable {
     pub order: Vec<(i32, u64)>,
     /// The last step with whose plan it took blocks from the prefix tree, 0 if none: some may be computed by that step.
     pub borrowed_in: Vec<u64>,
+    /// The row of the table of angles where its positions begin, see [`rotation`](crate::scheduler::rotation).
+    pub rotation: Vec<u32>,
     generation: Vec<u32>,
     live: Vec<bool>,
     free: Vec<u32>,
@@ -123,6 +125,7 @@ impl SequenceTable {
             tenant: vec![0; capacity],
             order: vec![(0, 0); capacity],
             borrowed_in: vec![0; capacity],
+            rotation: vec![0; capacity],
             generation: vec![0; capacity],
             live: vec![false; capacity],
             free: (0..capacity as u32).rev().collect(),

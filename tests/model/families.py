@@ -38,6 +38,7 @@ from transformers import (
     NemotronConfig,
     Olmo2Config,
     Olmo3Config,
+    OlmoConfig,
     OlmoeConfig,
     Phi3Config,
     Qwen2Config,
@@ -326,6 +327,7 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
         },
     ),
     "nemotron": (NemotronConfig, WIDE | BIASES),
+    "olmo": (OlmoConfig, WIDE | {"attention_bias": True}),
     "olmo 2": (Olmo2Config, WIDE | {"attention_bias": True}),
     "olmo 3": (Olmo3Config, WIDE | ALTERNATING),
     "phi 4 mini": (

@@ -68,6 +68,7 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "MistralForCausalLM": ("Mistral 7B, Nemo, Small 2 and 3, Magistral", _MISTRAL),
     "MixtralForCausalLM": ("Mixtral 8x7B and 8x22B", _MISTRAL),
     "NemotronForCausalLM": ("Nemotron 3 and 4, Minitron", ()),
+    "OlmoForCausalLM": ("OLMo 1", ()),
     "Olmo2ForCausalLM": ("OLMo 2", ()),
     "Olmo3ForCausalLM": ("OLMo 3", ("olmo3", "olmo3_thinking")),
     "OlmoeForCausalLM": ("OLMoE", ()),

@@ -32,7 +32,7 @@ from pyengine.model.architectures.families.minimax import minimax_m2
 from pyengine.model.architectures.families.mistral import ministral3, mistral
 from pyengine.model.architectures.families.mixtral import mixtral
 from pyengine.model.architectures.families.nemotron import arcee, jais2, nemotron
-from pyengine.model.architectures.families.olmo import olmo2, olmo3, olmoe
+from pyengine.model.architectures.families.olmo import olmo, olmo2, olmo3, olmoe
 from pyengine.model.architectures.families.phi3 import phi3
 from pyengine.model.architectures.families.qwen2 import qwen2, qwen2_moe
 from pyengine.model.architectures.families.qwen3 import mellum, qwen3, qwen3_moe, qwen3_vl_moe
@@ -117,6 +117,7 @@ ARCHITECTURES: dict[str, Build] = {
     "MistralForCausalLM": decoder(mistral),
     "MixtralForCausalLM": decoder(mixtral),
     "NemotronForCausalLM": decoder(nemotron),
+    "OlmoForCausalLM": decoder(olmo),
     "Olmo2ForCausalLM": decoder(olmo2),
     "Olmo3ForCausalLM": decoder(olmo3),
     "OlmoeForCausalLM": decoder(olmoe),

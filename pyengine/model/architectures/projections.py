@@ -120,7 +120,10 @@ class Projections:
         if name is None:
             return self.parts.no_norm()
         traits, width = self.traits, self.info.hidden_size
-        weight = self._norm_weight(self.weights.vector(f"{name}.weight", width))
+        if traits.norm_weight:
+            weight = self._norm_weight(self.weights.vector(f"{name}.weight", width))
+        else:
+            weight = np.ones(width, np.float32)
         if not traits.layer_norm:
             return self.parts.norm(weight, traits.epsilon)
         bias = self.weights.vector(f"{name}.bias", width) if traits.norm_bias else None

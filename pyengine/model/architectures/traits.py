@@ -198,6 +198,7 @@ class Traits:
         mlp_bias: Whether the feed-forward layer's projections have a bias.
         layer_norm: Norms subtract the mean.
         norm_bias: Norms have a bias, too; of those that subtract the mean.
+        norm_weight: Norms have a weight; without one they only normalize.
         norm_offset: Is added to every norm's weight: 1 where a file has what differs from 1.
         epsilon: Of norms.
         qk_norm: Queries and keys are normalized before they are rotated: each head, all heads of
@@ -237,6 +238,7 @@ class Traits:
     mlp_bias: bool = False
     layer_norm: bool = False
     norm_bias: bool = False
+    norm_weight: bool = True
     norm_offset: float = 0.0
     epsilon: float = 1e-6
     qk_norm: Literal["head", "all", "plain"] | None = None

@@ -1,6 +1,9 @@
 """OLMo 2 and 3 (OLMo Team, "2 OLMo 2 Furious", 2025; "Olmo 3", 2025): norms behind attention and
 feed-forward layers, and of all of a token's queries as one, and of its keys. OLMo 3 has windows.
 
+OLMo 1 (Groeneveld et al., "OLMo: Accelerating the Science of Language Models", 2024) is a Llama
+with layer norms that have neither weights nor biases.
+
 OLMoE (Muennighoff et al., "OLMoE: Open Mixture-of-Experts Language Models", 2024) is a Llama with
 experts.
 """
@@ -14,6 +17,19 @@ from pyengine.model.architectures.families.llama import llama
 from pyengine.model.architectures.reading import common, count, layer_types, number, refuse
 from pyengine.model.architectures.traits import NORMS_AFTER, Mixture, Traits
 from pyengine.model.positions import rotary_by_kind, rotary_parameters
+
+
+def olmo(config: Mapping[str, Any]) -> Traits:
+    """The traits of an OLMo 1; its norms' epsilon is in no config.json."""
+    refuse(config, "clip_qkv")
+    bias = bool(config.get("attention_bias"))
+    return Traits(
+        layer_norm=True,
+        norm_weight=False,
+        qkv_bias=bias,
+        out_bias=bias,
+        **common(config) | {"epsilon": 1e-5},
+    )
 
 
 def olmo2(config: Mapping[str, Any]) -> Traits:

@@ -40,7 +40,7 @@ def feed(
     device, in one piece.
 
     Args:
-        header: int64 [16], the step's; see :class:`pyengine._core.StepHeader`.
+        header: int64 [24], the step's; see :class:`pyengine._core.StepHeader`.
         token_ids: int32 [tokens], written.
         feed_token: int32 [rows], each place once.
         feed_sequence: int32 [rows].

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,6 +15,7 @@ from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import RequestAbortedError, RequestFailedError
 from pyengine.grammar import choice, json_schema, regex
 from pyengine.model.cpu.runner import CpuRunner
+from pyengine.model.step_fields import sampling_rows
 from pyengine.model.torch.graphs import CAPTURE_AFTER
 from pyengine.model.torch.warm_up import capture_graphs, warm_up, write_step
 from pyengine.settings.config import EngineConfig
@@ -53,6 +55,28 @@ def test_sets_take_turns_and_steps_go_in_order() -> None:
     assert len(two.wait().tokens) == 3
     assert one.start_ns <= one.end_ns <= two.start_ns <= two.end_ns
     assert one.waited_ns[0] == one.waited_ns[1]
+
+
+def test_steps_that_are_all_greedy_take_one_kernel_to_sample() -> None:
+    """One row that draws takes all rows of its step to the other kernels."""
+    runner, _ = table_runner()
+    sampler = runner._sampler
+    called: list[str] = []
+
+    def noted(name: str, kernel: Callable[..., None], *arguments: object) -> None:
+        called.append(name)
+        kernel(*arguments)
+
+    sampler._greedy = partial(noted, "greedy", sampler._greedy)
+    sampler._sample = partial(noted, "sample", sampler._sample)
+    run(runner, 3)
+    buffers = plan(runner, 3)
+    buffers.num_greedy = 2
+    buffers.sampling[1:2] = sampling_rows(1, temperature=1.0)
+    step = runner.launch(buffers)
+    step.sample()
+    step.wait()
+    assert called == ["greedy", "sample"]
 
 
 def test_a_masked_step_says_when_it_waited() -> None:

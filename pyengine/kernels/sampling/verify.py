@@ -66,7 +66,7 @@ def verify(
 
     Args:
         inputs: Of the step.
-        header: int64 [16], the step's; see :class:`pyengine._core.StepHeader`.
+        header: int64 [24], the step's; see :class:`pyengine._core.StepHeader`.
         token_ids: int32 [tokens], the tokens of the step, drafts among them.
         tokens: int32 by logits row: what was sampled.
         sample_sequence: int32 by sampling row: its slot in the sequence table.

@@ -228,6 +228,21 @@ def test_what_cannot_be_read_is_named(change: Any, message: str, tmp_path: Path)
         model_folder(str(file))
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"tokenizer.ggml.merges": ["no such"]},
+        {"tokenizer.huggingface.json": "{}"},
+        {"tokenizer.ggml.model": "rwkv"},
+    ],
+    ids=str,
+)
+def test_a_tokenizer_that_cannot_be_made_is_named(damage: dict[str, Any]) -> None:
+    metadata = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["a", "b"]}
+    with pytest.raises(ModelLoadError, match=r"the tokenizer of x\.gguf: .*tokenizer\.json beside"):
+        make_tokenizer(metadata | damage, "x.gguf")
+
+
 def test_a_quantized_file_is_not_quantized_again(tmp_path: Path) -> None:
     _, file = made(tmp_path, "llama", {"attn_q": "Q8_0"})
     with pytest.raises(ConfigError, match="quantized already"):

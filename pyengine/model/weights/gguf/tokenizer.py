@@ -41,12 +41,11 @@ def make_tokenizer(metadata: Mapping[str, Any], where: object) -> "Tokenizer":
     from tokenizers import AddedToken, Tokenizer
     from tokenizers.processors import TemplateProcessing
 
-    embedded = metadata.get("tokenizer.huggingface.json")
-    if embedded:
-        return Tokenizer.from_str(embedded)
     kind = metadata.get("tokenizer.ggml.model")
     make = {"gpt2": _byte_pairs, "llama": _sentence_pieces}.get(str(kind))
     try:
+        if embedded := metadata.get("tokenizer.huggingface.json"):
+            return Tokenizer.from_str(embedded)
         if make is None:
             raise ValueError(f"kind {kind!r} is not supported; there are: gpt2, llama")
         tokenizer = make(metadata)
@@ -67,7 +66,7 @@ def make_tokenizer(metadata: Mapping[str, Any], where: object) -> "Tokenizer":
                 pair=f"{tokens[begin]} $A $B",
                 special_tokens=[(tokens[begin], begin)],
             )
-    except (KeyError, ValueError, IndexError) as error:
+    except Exception as error:  # tokenizers raises bare Exception
         raise ModelLoadError(
             f"the tokenizer of {where}: {error}. Put the model's tokenizer.json beside the file",
             param="model",

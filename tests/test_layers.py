@@ -28,9 +28,11 @@ LAYERS = (
     ("actors", "distributed", "request"),
     ("model", "completion"),
     ("settings", "messages", "queues", "sampling"),
+    ("distributed.group",),
+    ("distributed.symmetric",),
     (
-        "actors.actor", "actors.heartbeat", "demo", "distributed.group", "grammar", "kernels",
-        "logits_processors", "logprobs", "logs", "placement.children", "telemetry",
+        "actors.actor", "actors.heartbeat", "demo", "distributed.symmetric_library", "grammar",
+        "kernels", "logits_processors", "logprobs", "logs", "placement.children", "telemetry",
         "tokenizer", "validation",
     ),
     ("_core", "errors"),

@@ -32,7 +32,11 @@ SETTLED_TOKENS = 16
 
 
 def engine_config(bench: Bench, **settings: Any) -> EngineConfig:
-    """A server with dummy weights, without shared prefixes and drafts."""
+    """A server with dummy weights, without shared prefixes and drafts.
+
+    Prompts have the whole of a step beside decodes, on the CPU too: all are to decode soon.
+    """
+    most = 256 if bench.tiny else PREFILL_TOKENS
     given: dict[str, Any] = {
         "model": bench.model,
         "load_format": "dummy",
@@ -41,7 +45,8 @@ def engine_config(bench: Bench, **settings: Any) -> EngineConfig:
         "prefix_cache": False,
         "speculation": (),
         "max_draft": 0,
-        "max_tokens_per_step": 256 if bench.tiny else PREFILL_TOKENS,
+        "max_tokens_per_step": most,
+        "prefill_beside_decodes": most,
         **settings,
     }
     if bench.cuda:

@@ -14,6 +14,7 @@ import pytest
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import RequestAbortedError, RequestFailedError
 from pyengine.grammar import choice, json_schema, regex
+from pyengine.kernels.layers.tiles import BORDERS
 from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.step_fields import sampling_rows
 from pyengine.model.torch.graphs import CAPTURE_AFTER
@@ -267,8 +268,10 @@ def test_the_largest_step_and_small_ones_are_computed_at_the_start(tmp_path: Pat
         warm_up(runner, 256)
         log: list[Any] = getattr(runner._model.backend, "log", [])  # type: ignore[union-attr]
         sizes = [entry[2:4] for entry in log if entry[0] == "plan"]
-        # Then powers of two; greedy, with penalties, with log-probabilities too.
-        assert sizes in ([(2, 300), (1, 1), (2, 2), (4, 4), *[(1, 1)] * 3], [])
+        # Then a step in each tile of quantized products, powers of two; greedy, with penalties,
+        # with log-probabilities too.
+        tiles = [(1, tokens) for tokens in BORDERS]
+        assert sizes in ([(2, 300), *tiles, (1, 1), (2, 2), (4, 4), *[(1, 1)] * 3], [])
 
 
 TOKENS = 80  # more than admission keeps room for (64), so that a small cache preempts

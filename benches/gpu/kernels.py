@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from benches.gpu import tiny
 from benches.gpu.attention_cases import attention_cases
 from benches.gpu.cases import Case
+from benches.gpu.expert_cases import expert_cases, fused_cases
 from benches.gpu.floors import LLAMA_3_8B
 from benches.gpu.layer_cases import layer_cases
 from benches.gpu.part import Bench, Part
@@ -51,13 +52,14 @@ def run(bench: Bench) -> Generator[Row]:
     cases = itertools.chain(
         layer_cases(bench, shape),
         quantized_cases(bench, shape),
+        expert_cases(bench),
         sampling_cases(bench, shape),
         attention_cases(bench, shape, ("triton", "torch") if bench.cuda else ("torch",)),
     )
     if bench.cuda:
         # Last, for it may compile for minutes at its first use.
         theirs = attention_cases(bench, shape, ["flashinfer"])
-        cases = itertools.chain(cases, theirs, flashinfer_cases(bench, shape))
+        cases = itertools.chain(cases, theirs, flashinfer_cases(bench, shape), fused_cases(bench))
     for case in cases:
         for implementation in case.make:
             yield measured(bench, case, implementation)

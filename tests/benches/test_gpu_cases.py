@@ -15,6 +15,7 @@ if torch.cuda.is_available():
 from benches.gpu import tiny
 from benches.gpu.attention_cases import attention_cases
 from benches.gpu.cases import Case
+from benches.gpu.expert_cases import expert_cases
 from benches.gpu.floors import Shape
 from benches.gpu.layer_cases import layer_cases
 from benches.gpu.part import Bench
@@ -43,7 +44,13 @@ def attention(bench: Bench, shape: Shape) -> Iterator[Case]:
     return attention_cases(bench, shape, ("triton", "torch"))
 
 
-@pytest.mark.parametrize("cases", [layer_cases, quantized_cases, sampling_cases, attention])
+def experts(bench: Bench, shape: Shape) -> Iterator[Case]:
+    return expert_cases(bench)
+
+
+@pytest.mark.parametrize(
+    "cases", [layer_cases, quantized_cases, experts, sampling_cases, attention]
+)
 def test_every_call_is_one_that_the_kernels_take(
     bench: Bench, cases: Callable[[Bench, Shape], Iterator[Case]]
 ) -> None:

@@ -106,6 +106,7 @@ async def test_what_is_left_of_the_memory_is_the_caches(gpu: Gpu) -> None:
     assert info.device == "cuda, CPU in disguise, float32"
     notes = info.notes
     assert notes["attention"] == "triton of the CPU"
+    assert "experts" not in notes
     assert notes["memory"].startswith("0.39 GiB: weights 0.")
     assert "graphs 0.10" in notes["memory"]
     assert "others 0.10" in notes["memory"]

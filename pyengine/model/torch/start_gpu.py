@@ -18,6 +18,7 @@ from pyengine.model.torch.attention.by_kind import ready_by_kind
 from pyengine.model.torch.attention.selection import detect
 from pyengine.model.torch.draft import TorchDraft, pass_layout
 from pyengine.model.torch.graphs import Graphs
+from pyengine.model.torch.layers.fused_selection import FusedMixtures
 from pyengine.model.torch.loading import LoadedModels, attention_specs, graph_bytes, load_model
 from pyengine.model.torch.memory import Measured, Memory, divide, stage
 from pyengine.model.torch.queue import CudaCapturer, CudaQueue
@@ -52,7 +53,7 @@ def start_on_gpu(
     # All tables have all of its pages: its blocks are computed at once.
     blocks = -(-longest // config.block_size)
     probe = replace(spec, num_blocks=blocks * tables_of(spec.info.cache_groups))
-    models, attention = _load(config, probe, device, group, progress)
+    models, chosen = _load(config, probe, device, group, progress)
     name = f"cuda, {torch.cuda.get_device_name(device)}, {spec.info.dtype}"
     with stage(
         f"a step of {config.limits.max_tokens_per_step} tokens",
@@ -75,7 +76,7 @@ def start_on_gpu(
     runner = models.runner(
         describe(config, memory.num_blocks),
         name,
-        {"attention": attention, "memory": str(memory)},
+        chosen | {"memory": str(memory)},
         *_graphs(memory.graphs, group, drafts=models.draft is not None),
     )
     for each in (runner, runner.draft):
@@ -106,8 +107,8 @@ def _load(
     device: torch.device,
     group: Group,
     progress: Progress | None,
-) -> tuple[LoadedModels, str]:
-    """Load the models with the cache of ``spec``; and why attention is by this backend."""
+) -> tuple[LoadedModels, dict[str, str]]:
+    """Load the models with the cache of ``spec``; and notes of what attends and has experts."""
     layout = make_layout(config, spec.info)
     asked, draft = attention_specs(spec.info, layout, group.size), None
     with stage(
@@ -116,17 +117,19 @@ def _load(
         "model",
     ):
         backend, why, machine = ready_by_kind(asked, device, detect(device), config.attention)
-        model = load_model(spec, layout, device, backend, progress, group)
+        fused = FusedMixtures(machine, device)
+        model = load_model(spec, layout, device, backend, progress, group, fused)
         if spec.draft is not None:
             # Attention knows the step that it was planned for: each model has its own.
             passes = pass_layout(layout, spec.draft.info)
             asked = attention_specs(spec.draft.info, passes)
             draft_backend = ready_by_kind(asked, device, machine, config.attention).backend
             draft_spec = replace(spec.draft, num_blocks=spec.num_blocks)
-            draft = load_model(draft_spec, passes, device, draft_backend, progress)
+            draft = load_model(draft_spec, passes, device, draft_backend, progress, None, fused)
     # Memory that only loading needed is not needed by steps.
     torch.cuda.empty_cache()
-    return LoadedModels(config, layout, CudaQueue(device), model, draft), why
+    notes = {"attention": why} | ({"experts": fused.why} if fused.why else {})
+    return LoadedModels(config, layout, CudaQueue(device), model, draft), notes
 
 
 def _divide(models: LoadedModels, spec: ModelSpec, group: Group, found: Measured) -> Memory:

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from pyengine.errors import ConfigError
-from pyengine.model.torch.attention.flashinfer.toolchain import missing_tools
+from pyengine.model.torch.attention.flashinfer.toolchain import comes_compiled, missing_tools
 from pyengine.model.torch.attention.spec import AttentionSpec
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Capabilities:
         flashinfer: The same of flashinfer-python.
         lacks: What there is not to have FlashInfer's kernels compiled with, as they are needed.
         faults: By backend, what is wrong with it here though it is installed: tried and failed.
+        compiled: Whether FlashInfer's kernels come compiled.
     """
 
     device: str
@@ -45,6 +46,7 @@ class Capabilities:
     flashinfer: str | None = None
     lacks: tuple[str, ...] = ()
     faults: Mapping[str, str] = field(default_factory=dict)
+    compiled: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ def detect(device: "torch.device") -> Capabilities:
         flashinfer=flashinfer,
         lacks=missing_tools(),
         faults=faults,
+        compiled=comes_compiled(),
     )
 
 
@@ -107,7 +110,8 @@ def _version(package: str, module: str | None = None) -> str | None:
         return "of unknown version"
 
 
-def _needs_gpu(machine: Capabilities, least: tuple[int, int], why: str = "") -> str | None:
+def gpu_refusal(machine: Capabilities, least: tuple[int, int], why: str = "") -> str | None:
+    """Why the GPU, if there is one, is none of compute capability ``least`` or later."""
     if machine.device != "cuda" or machine.compute_capability is None:
         return "it runs on NVIDIA GPUs"
     if machine.compute_capability < least:
@@ -135,10 +139,11 @@ def _triton(spec: AttentionSpec, machine: Capabilities) -> str | None:
         return f"heads of {spec.head_dim} elements are too large for it: at most 512"
     fp8 = spec.kv_dtype == FLOAT8
     least, why = ((8, 9), " for a cache of float8") if fp8 else ((8, 0), "")
-    return _needs_gpu(machine, least, why) or _heads(spec)
+    return gpu_refusal(machine, least, why) or _heads(spec)
 
 
-def _flashinfer(spec: AttentionSpec, machine: Capabilities) -> str | None:
+def flashinfer_refusal(machine: Capabilities) -> str | None:
+    """Why nothing of FlashInfer can be used, whatever for; None where it can be tried."""
     if machine.flashinfer is None:
         return "flashinfer-python is not installed"
     numbers = machine.flashinfer.split("+")[0].split(".")[:3]
@@ -149,6 +154,12 @@ def _flashinfer(spec: AttentionSpec, machine: Capabilities) -> str | None:
         return f"flashinfer-python {machine.flashinfer} is not one of >={wanted},<{behind}"
     if machine.lacks:
         return f"its kernels cannot be had: there is no {', no '.join(machine.lacks)}"
+    return None
+
+
+def _flashinfer(spec: AttentionSpec, machine: Capabilities) -> str | None:
+    if why := flashinfer_refusal(machine):
+        return why
     if spec.dtype not in ("bfloat16", "float16"):
         return f"it does not compute in {spec.dtype}"
     if spec.head_dim not in (64, 128, 256):
@@ -157,7 +168,7 @@ def _flashinfer(spec: AttentionSpec, machine: Capabilities) -> str | None:
         return "attention sinks are not asked of it here"
     if spec.chunks:
         return "layers that attend in chunks are not asked of it here"
-    return _needs_gpu(machine, (8, 0)) or _heads(spec)
+    return gpu_refusal(machine, (8, 0)) or _heads(spec)
 
 
 _REFUSALS: dict[str, Callable[[AttentionSpec, Capabilities], str | None]] = {

@@ -27,9 +27,12 @@ from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.paged import PagedAttention, PagedCache
 from pyengine.model.torch.layers.block_linear import BlockLinear, is_blocks
-from pyengine.model.torch.layers.experts import TorchExperts
+from pyengine.model.torch.layers.expert_tensors import load_experts
+from pyengine.model.torch.layers.experts import ExpertProducts, TorchExperts
 from pyengine.model.torch.layers.float8_linear import Float8Linear, is_float8
+from pyengine.model.torch.layers.fused_selection import FusedMixtures
 from pyengine.model.torch.layers.gathered_head import GatheredHead
+from pyengine.model.torch.layers.grouped_experts import GroupedExperts
 from pyengine.model.torch.layers.norms import (
     TorchHeadNorm,
     TorchLayerNorm,
@@ -63,6 +66,7 @@ class TorchParts:
         expert_parallel: Whether each of them has whole experts, not a share of each.
         cpu_kernels: Whether experts on a CPU are the Rust kernel's; if not, they are computed as
             on a GPU.
+        fused: Makes fused experts, where a GPU may have some.
         live: int64 [1] on the device, the tokens of a step, without those that fill up a graph's.
         ops: Norms, rotation, activation.
         expert_layers: The experts of each layer that has some, by its number.
@@ -84,6 +88,7 @@ class TorchParts:
         *,
         expert_parallel: bool = False,
         cpu_kernels: bool = True,
+        fused: FusedMixtures | None = None,
     ) -> None:
         self.device = device
         self.dtype = dtype
@@ -97,6 +102,7 @@ class TorchParts:
         self.ranks = self.group.size
         self.expert_parallel = expert_parallel
         self.cpu_kernels = cpu_kernels
+        self.fused = fused
         self.ops: TorchOps = torch_ops(device)
         self.live = torch.zeros(1, dtype=torch.int64, device=device)
         self.caches: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -208,16 +214,31 @@ class TorchParts:
         weights: ExpertWeights,
         activation: Activation,
     ) -> TorchExperts | PackedExperts:
-        """By the Rust kernel on a CPU, and by grouped products elsewhere."""
+        """By the Rust kernel on a CPU; elsewhere fused where that can be had, or else by grouped
+        products.
+        """
         made: TorchExperts | PackedExperts
         if self.cpu_kernels and self.device.type == "cpu" and self.dtype in DTYPES:
             made = PackedExperts(self.kernels, self.group, routing, weights, activation, self.dtype)
         else:
+            products = self._products(routing, weights.added_by(self.group.rank), activation)
             made = TorchExperts(
-                self.group, self.ops, routing, weights, activation, self.transfer, self.live
+                self.group, self.ops, routing, weights, products, self.transfer, self.live
             )
         self.expert_layers[layer] = made
         return made
+
+    def _products(
+        self, routing: Routing, weights: ExpertWeights, activation: Activation
+    ) -> ExpertProducts:
+        transfer = self.transfer
+        if self.fused is not None:
+            fused = self.fused.experts(
+                routing, weights, activation, transfer, self.dtype, self.max_tokens
+            )
+            if fused is not None:
+                return fused
+        return GroupedExperts(self.ops, routing, activation, load_experts(weights, transfer))
 
     def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> PagedAttention:
         """By the backend, over a cache of this rank's heads."""

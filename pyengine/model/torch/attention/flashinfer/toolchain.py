@@ -7,13 +7,18 @@ from pathlib import Path
 from shutil import which
 
 
+def comes_compiled() -> bool:
+    """Whether FlashInfer's kernels come compiled, with flashinfer-jit-cache."""
+    return find_spec("flashinfer_jit_cache") is not None
+
+
 def missing_tools() -> tuple[str, ...]:
-    """What lacks to have kernels; nothing where they come compiled, with flashinfer-jit-cache.
+    """What lacks to have kernels; nothing where they come compiled.
 
     FlashInfer runs ``ninja`` by its name, which runs nvcc of ``CUDA_HOME``, of ``PATH`` or of
     /usr/local/cuda, and the host's compiler ``CXX``, or else ``c++``.
     """
-    if find_spec("flashinfer_jit_cache") is not None:
+    if comes_compiled():
         return ()
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     nvcc = os.environ.get("FLASHINFER_NVCC") or (f"{home}/bin/nvcc" if home else "nvcc")

@@ -1,0 +1,104 @@
+"""The experts of a layer, those of Qwen3-30B-A3B: rows that are sent to all of them in turn.
+
+The floor is that of the weights of the experts that rows reach.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from benches.gpu.cases import Case
+from benches.gpu.layer_cases import works
+from benches.gpu.part import Bench
+from pyengine.model.architectures.experts import Routing
+from pyengine.model.architectures.parts import SILU
+from pyengine.model.torch.attention.flashinfer.toolchain import comes_compiled
+from pyengine.model.torch.layers.expert_tensors import ExpertTensors
+from pyengine.model.torch.layers.experts import ExpertProducts
+from pyengine.model.torch.layers.fused_experts import FusedExperts, load_fused_library
+from pyengine.model.torch.layers.fused_selection import ups_first
+from pyengine.model.torch.layers.grouped_experts import GroupedExperts, has_grouped_mm
+from pyengine.model.torch.ops import KERNELS, REFERENCES
+
+
+class Mixture(NamedTuple):
+    """The size of a layer's experts."""
+
+    experts: int
+    chosen: int
+    hidden: int
+    inner: int
+
+
+QWEN3_30B = Mixture(experts=128, chosen=8, hidden=2048, inner=768)
+TINY = Mixture(experts=4, chosen=2, hidden=64, inner=32)
+ROWS = (1, 64, 256, 2048)
+
+
+def expert_cases(bench: Bench) -> Iterator[Case]:
+    """By grouped products: torch's where it has them, or else Triton's."""
+    by_torch = not bench.cuda or has_grouped_mm(bench.device, torch.bfloat16)
+
+    def made(tensors: ExpertTensors, chosen: int) -> ExpertProducts:
+        return GroupedExperts(KERNELS if bench.cuda else REFERENCES, Routing(chosen), SILU, tensors)
+
+    yield from cases(bench, "torch" if by_torch else "triton", made)
+
+
+def fused_cases(bench: Bench) -> Iterator[Case]:
+    """By FlashInfer's fused kernels where they come compiled: to compile them takes too long."""
+
+    def made(tensors: ExpertTensors, chosen: int) -> ExpertProducts:
+        def workspace(nbytes: int) -> torch.Tensor:
+            return torch.empty(nbytes, dtype=torch.uint8, device=bench.device)
+
+        library = load_fused_library()
+        return FusedExperts(library, ups_first(tensors), SILU, chosen, max(ROWS), workspace)
+
+    if comes_compiled():
+        yield from cases(bench, "flashinfer", made)
+
+
+def cases(
+    bench: Bench, by: str, make: Callable[[ExpertTensors, int], ExpertProducts]
+) -> Iterator[Case]:
+    """One of each number of rows."""
+    mixture = TINY if bench.tiny else QWEN3_30B
+    experts, chosen, hidden, inner = mixture
+    for rows in (1, 3) if bench.tiny else ROWS:
+
+        def buffers(rows: int = rows) -> tuple[Any, ...]:
+            tensors = weights(bench, mixture)
+            like: dict[str, Any] = {"device": bench.device}
+            numbers = torch.arange(rows * chosen, dtype=torch.int32, **like) % experts
+            shares = torch.full((rows, chosen), 1 / chosen, **like)
+            x = torch.randn(rows, hidden, **like).to(tensors.down.dtype)
+            made = make(tensors, chosen)
+            return made, x, numbers.view(rows, chosen), shares, torch.empty_like(x)
+
+        matrices = 3 * hidden * inner
+        item = torch.bfloat16.itemsize if bench.cuda else torch.float32.itemsize
+        read = min(experts, rows * chosen) * matrices * item
+        yield Case(
+            "experts",
+            f"{rows} rows, {chosen} of {experts}",
+            works(bench, {by: call}, buffers, read),
+            read=read + 2 * rows * hidden * item,
+            flops=2 * rows * chosen * matrices,
+        )
+
+
+def call(products: ExpertProducts, *given: torch.Tensor) -> None:
+    """Rows through their experts."""
+    products(*given)
+
+
+def weights(bench: Bench, mixture: Mixture) -> ExpertTensors:
+    """Of all experts, gates first."""
+    experts, _, hidden, inner = mixture
+    dtype = torch.bfloat16 if bench.cuda else torch.float32
+    like: dict[str, Any] = {"dtype": dtype, "device": bench.device}
+    gate_up = torch.randn(experts, 2 * inner, hidden, **like).mul_(hidden**-0.5)
+    down = torch.randn(experts, hidden, inner, **like).mul_(inner**-0.5)
+    return ExpertTensors(experts, 0, gate_up, down)

@@ -145,6 +145,7 @@ async def test_three_tokens_have_their_joint_distribution(
         _adaptive_drafts=False,
         max_draft=3,
         max_sequences=SEEDS * len(RULES),
+        prefill_beside_decodes=SEEDS * len(RULES) * len(PROMPT),
         kv_cache_mib=8,
     ) as engine:
         for first in range(0, REQUESTS, SEEDS):

@@ -25,7 +25,7 @@ from pyengine.chat.sandbox import TemplateLimitError
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.template_arguments import template_arguments, tool_for_template
 from pyengine.chat.template_source import special_tokens
-from pyengine.chat.tool_rules import answer_grammar, check_tools_of, tool_warnings
+from pyengine.chat.tool_rules import answer_grammar, check_tool_support, tool_warnings
 from pyengine.errors import InvalidRequestError, ModelLoadError
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
@@ -219,7 +219,7 @@ class ChatHandler:
         made, warnings = template_messages(messages, self.template)
         for turn, more in zip(made, others, strict=False):
             turn.update(more)
-        check_tools_of(options, self.format, self.template, self._model_name)
+        check_tool_support(options, self.format, self.template, self._model_name)
         warnings += tool_warnings(options)
         tools = [tool_for_template(tool) for tool in options.tools] or None
         arguments, unread = template_arguments(

@@ -11,7 +11,7 @@ from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.grammar import Grammar
 
 
-def check_tools_of(
+def check_tool_support(
     options: ChatOptions, form: ChatFormat | None, template: ChatTemplate, model_name: str
 ) -> None:
     """Refuse tools and a choice among them that the model cannot be held to.

@@ -168,12 +168,24 @@ async def warm_up(engine: AsyncEngine, sequences: int, count: int) -> None:
 async def steady(engine: AsyncEngine, sequences: int, context: int, window: int) -> Steady:
     """Decode ``sequences`` sequences of ``context`` tokens at once for some ``window`` steps.
 
+    Where one ended before all of them decoded, as on a machine that stalls, they are asked again,
+    for answers twice as long, up to the engine's context.
+
     Raises:
-        RuntimeError: One ended before all of them decoded.
+        RuntimeError: They never decoded all at once.
     """
-    limits = engine.config.limits
-    count = answer_tokens(sequences, context, limits.max_tokens_per_step, window)
     prompts = [tokens(seed, context, engine.info.vocab_size) for seed in range(sequences)]
+    count = answer_tokens(sequences, context, engine.config.limits.max_tokens_per_step, window)
+    while context + count <= engine.max_context:
+        if (seen := await _together(engine, prompts, count)) is not None:
+            return seen
+        count *= 2
+    raise RuntimeError("a sequence ended before all of them decoded")
+
+
+async def _together(engine: AsyncEngine, prompts: list[list[int]], count: int) -> Steady | None:
+    """The window of ``prompts`` with answers of ``count`` tokens; None if one ended before it."""
+    sequences = len(prompts)
     crowd = _Crowd(engine, [0] * sequences)
     readers = [
         asyncio.create_task(crowd.read(index, prompt, count))
@@ -181,6 +193,8 @@ async def steady(engine: AsyncEngine, sequences: int, context: int, window: int)
     ]
     try:
         await _first(crowd.settled, readers)
+        if crowd.ended.is_set():
+            return None
         before = await engine.telemetry()
         await _first(crowd.ended, readers)
         totals = (await engine.telemetry()).since(before)
@@ -190,10 +204,8 @@ async def steady(engine: AsyncEngine, sequences: int, context: int, window: int)
         await asyncio.gather(*readers, return_exceptions=True)
         await engine.drained()
     (begin, got), (end, got_then) = crowd.window
-    if not crowd.settled.is_set() or got_then <= got:
-        raise RuntimeError("a sequence ended before all of them decoded")
     middle = (got + got_then) / 2 / sequences
-    return Steady(sequences, got_then - got, end - begin, context + middle, totals)
+    return Steady(sequences, got_then - got, end - begin, len(prompts[0]) + middle, totals)
 
 
 async def _first(event: asyncio.Event, readers: list[asyncio.Task[None]]) -> None:

@@ -21,7 +21,7 @@ CONFIG: dict[str, Any] = {
     "num_key_value_heads": 2,
     "head_dim": 16,
     "vocab_size": 2048,
-    "max_position_embeddings": 512,
+    "max_position_embeddings": 2048,
     "rms_norm_eps": 1e-5,
     "rope_theta": 500_000.0,
     "tie_word_embeddings": False,

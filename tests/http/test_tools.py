@@ -510,8 +510,9 @@ def test_chunks_are_the_clients() -> None:
     from pyengine.chat.answer import ChatUpdate, ToolCallDelta
     from pyengine.completion import Usage
     from pyengine.http.openai.completions.chunks import AnswerChunks
+    from pyengine.http.openai.completions.stream_fields import StreamFields
 
-    chunks = AnswerChunks("id", 1, "m", True)
+    chunks = AnswerChunks(StreamFields("id", 1, "m", usage=True))
     calls = (ToolCallDelta(0, "c", 'f"', ""), ToolCallDelta(0, None, None, '{"a'))
     usage = Usage(1, 0, 1, reasoning_tokens=1)
     update = ChatUpdate("tëxt", [], "tool_calls", None, None, usage, (), "hm", calls)

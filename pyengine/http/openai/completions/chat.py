@@ -16,13 +16,14 @@ from pyengine.http import sse
 from pyengine.http.errors import FieldNames
 from pyengine.http.limits import check_messages
 from pyengine.http.openai.completions.chat_options import chat_options, grammar_names, predicted
-from pyengine.http.openai.completions.chunks import AnswerChunks, ChatChunks, TokenIds
+from pyengine.http.openai.completions.chunks import AnswerChunks, ChatChunks
 from pyengine.http.openai.completions.prompt_logprobs import (
     check_prompt_logprobs,
     in_chunks,
     vllm_logprobs,
 )
 from pyengine.http.openai.completions.stored_chat import kept, save
+from pyengine.http.openai.completions.stream_fields import StreamFields, TokenIds
 from pyengine.http.openai.logprobs import by_token_ids, chat_logprobs, wanted_in_chat
 from pyengine.http.openai.schema.chat import (
     AnswerFunction,
@@ -34,9 +35,7 @@ from pyengine.http.openai.schema.chat import (
 )
 from pyengine.http.openai.schema.common import (
     check_common,
-    include_usage,
     truncated,
-    usage_in_chunks,
     usage_object,
 )
 from pyengine.http.openai.schema.sampling import request_options, sampling_params, seeded
@@ -144,24 +143,11 @@ def _chunks(
     created: int,
 ) -> ChatChunks | AnswerChunks:
     """How the answers are streamed."""
-    model, usage = request.model or exchange.service.engine.model_name, include_usage(request)
-    n, warnings, continuous = request.n or 1, tuple(exchange.warnings), usage_in_chunks(request)
+    model = request.model or exchange.service.engine.model_name
+    fields = StreamFields.wanted(request, answer_id, created, model, exchange.warnings, tokens)
     if spec.plain:
-        return ChatChunks(
-            answer_id, created, model, usage,
-            n=n, warnings=warnings, continuous=continuous, tokens=tokens,
-        )  # fmt: skip
-    return AnswerChunks(
-        answer_id,
-        created,
-        model,
-        usage,
-        n=n,
-        warnings=warnings,
-        continuous=continuous,
-        tokens=tokens,
-        include_reasoning=request.include_reasoning is not False,
-    )
+        return ChatChunks(fields)
+    return AnswerChunks(fields, request.include_reasoning is not False)
 
 
 def _message(whole: Completion | ChatAnswer, request: ChatRequest) -> AnswerMessage:

@@ -1,8 +1,7 @@
 """The chunks of completions, encoded around a prefix that is made once a stream."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -10,9 +9,9 @@ from pyengine.chat.answer import ChatUpdate, ToolCallDelta
 from pyengine.completion import Update, Usage
 from pyengine.errors import PyengineError
 from pyengine.http.errors import error_body
-from pyengine.http.openai.logprobs import by_token_ids, chat_logprobs, completion_logprobs
-from pyengine.http.openai.schema.common import GenerationRequest, usage_object
-from pyengine.logprobs import TokenLogprob
+from pyengine.http.openai.completions.stream_fields import StreamFields
+from pyengine.http.openai.logprobs import chat_logprobs, completion_logprobs
+from pyengine.http.openai.schema.common import usage_object
 
 _encode = msgspec.json.Encoder().encode
 
@@ -20,79 +19,32 @@ DONE = b"data: [DONE]\n\n"
 _TEXT = "\0"  # no field behind the text has it
 
 
-@dataclass(frozen=True)
-class TokenIds:
-    """What the chunks of a stream tell of tokens.
-
-    Attributes:
-        prompts: The ids of the prompts, if all token ids are wanted.
-        names: Log-probabilities call tokens by their ids.
-        scores: The log-probabilities of a choice's prompt, if they are wanted: known once its first
-            update is there.
-        echoed: The ``logprobs`` of a choice's echoed prompt, likewise.
-    """
-
-    prompts: Sequence[Sequence[int]] | None = None
-    names: bool = False
-    scores: Callable[[int], Any] | None = None
-    echoed: Callable[[int], dict[str, Any]] | None = None
-
-    @classmethod
-    def wanted(
-        cls,
-        request: GenerationRequest,
-        prompts: Sequence[Sequence[int]],
-        scores: Callable[[int], Any] | None = None,
-        echoed: Callable[[int], dict[str, Any]] | None = None,
-    ) -> Self:
-        """What ``request`` wants of them."""
-        names = bool(request.return_tokens_as_token_ids)
-        return cls(prompts if request.return_token_ids else None, names, scores, echoed)
-
-    def logprobs(self, update: Update | ChatUpdate) -> Sequence[TokenLogprob] | None:
-        """The log-probabilities of an update."""
-        return by_token_ids(update.logprobs) if self.names else update.logprobs
-
-
 class _Encoder:
-    """The parts that all chunks of one stream share.
-
-    ``warnings`` stand in the first chunk, with those of the first update; none is repeated.
-    """
+    """The parts that all chunks of one stream share."""
 
     kind: str
 
-    def __init__(
-        self,
-        answer_id: str,
-        created: int,
-        model: str,
-        include_usage: bool,
-        *,
-        n: int = 1,
-        warnings: Sequence[str] = (),
-        continuous: bool = False,
-        tokens: TokenIds | None = None,
-    ) -> None:
-        fields = {"id": answer_id, "object": self.kind, "created": created, "model": model}
-        self._head = b"data: " + _encode(fields)[:-1] + b',"choices":'
-        self._include_usage = include_usage
-        self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
-        self._n = n
-        self._warnings = warnings
+    def __init__(self, fields: StreamFields) -> None:
+        head = {
+            "id": fields.answer_id,
+            "object": self.kind,
+            "created": fields.created,
+            "model": fields.model,
+        }
+        self._head = b"data: " + _encode(head)[:-1] + b',"choices":'
+        self._fields = fields
+        self._tail = b',"usage":null}\n\n' if fields.usage else b"}\n\n"
         self._sent_warnings: set[str] = set()
-        self._continuous = continuous
-        self._tokens = tokens or TokenIds()
         self._ids = b""
 
     @property
     def _says_more(self) -> bool:
         """Whether chunks of text say more than their text."""
-        return self._continuous or self._tokens.prompts is not None
+        return self._fields.usage_so_far or self._fields.tokens.prompts is not None
 
     def _tell(self, update: Update | ChatUpdate) -> None:
         """Let the first chunk of ``update`` tell its token ids, if they are wanted."""
-        if self._tokens.prompts is not None and update.token_ids:
+        if self._fields.tokens.prompts is not None and update.token_ids:
             self._ids = b',"token_ids":%b' % _encode(update.token_ids)
 
     def _told(self) -> bytes:
@@ -102,25 +54,25 @@ class _Encoder:
 
     def _prompt(self, index: int) -> bytes:
         """The ids of a choice's prompt and its log-probabilities, if they are wanted."""
-        tokens, told = self._tokens, b""
+        tokens, told = self._fields.tokens, b""
         if tokens.prompts is not None:
-            told = b',"prompt_token_ids":%b' % _encode(tokens.prompts[index // self._n])
+            told = b',"prompt_token_ids":%b' % _encode(tokens.prompts[index // self._fields.n])
         if tokens.scores is not None:
             told += b',"prompt_logprobs":%b' % _encode(tokens.scores(index))
         return told
 
     def _count(self, update: Update | ChatUpdate) -> None:
         """Let the chunks of ``update`` say the usage of its choice so far, if that is wanted."""
-        if self._continuous:
+        if self._fields.usage_so_far:
             self._tail = b',"usage":%b}\n\n' % _encode(usage_object([update.usage]))
 
     def last(self, usages: list[Usage]) -> bytes:
         """The chunk of usage, if it was asked for, and the end."""
-        if not self._include_usage:
+        if not self._fields.usage:
             return DONE
         return b'%b[],"usage":%b}\n\n%b' % (
             self._head,
-            _encode(usage_object(usages, self._n)),
+            _encode(usage_object(usages, self._fields.n)),
             DONE,
         )
 
@@ -130,7 +82,7 @@ class _Encoder:
 
     def _first_tail(self, update: Update | ChatUpdate) -> bytes:
         """The end of a first chunk: with warnings, where there are any."""
-        given = dict.fromkeys((*self._warnings, *update.warnings))
+        given = dict.fromkeys((*self._fields.warnings, *update.warnings))
         warnings = [warning for warning in given if warning not in self._sent_warnings]
         self._sent_warnings.update(warnings)
         if not warnings:
@@ -173,7 +125,7 @@ class _ChatEncoder(_Encoder):
         """The log-probabilities of an update, or null."""
         if update.logprobs is None:
             return b"null"
-        return _encode(chat_logprobs(self._tokens.logprobs(update)))
+        return _encode(chat_logprobs(self._fields.tokens.logprobs(update)))
 
 
 class ChatChunks(_ChatEncoder):
@@ -213,23 +165,8 @@ class AnswerChunks(_ChatEncoder):
     A call comes as its name, with empty arguments, and then the arguments in fragments.
     """
 
-    def __init__(
-        self,
-        answer_id: str,
-        created: int,
-        model: str,
-        include_usage: bool,
-        *,
-        n: int = 1,
-        warnings: Sequence[str] = (),
-        continuous: bool = False,
-        tokens: TokenIds | None = None,
-        include_reasoning: bool = True,
-    ) -> None:
-        super().__init__(
-            answer_id, created, model, include_usage,
-            n=n, warnings=warnings, continuous=continuous, tokens=tokens,
-        )  # fmt: skip
+    def __init__(self, fields: StreamFields, include_reasoning: bool = True) -> None:
+        super().__init__(fields)
         self._include_reasoning = include_reasoning
 
     def first(self, index: int, update: ChatUpdate) -> bytes:
@@ -284,32 +221,17 @@ class CompletionChunks(_Encoder):
 
     kind = "text_completion"
 
-    def __init__(
-        self,
-        answer_id: str,
-        created: int,
-        model: str,
-        include_usage: bool,
-        *,
-        n: int = 1,
-        echoed: Sequence[str] = (),
-        warnings: Sequence[str] = (),
-        continuous: bool = False,
-        tokens: TokenIds | None = None,
-    ) -> None:
-        super().__init__(
-            answer_id, created, model, include_usage,
-            n=n, warnings=warnings, continuous=continuous, tokens=tokens,
-        )  # fmt: skip
+    def __init__(self, fields: StreamFields, echoed: Sequence[str] = ()) -> None:
+        super().__init__(fields)
         self._echoed = echoed
 
     def first(self, index: int, update: Update) -> bytes:
         """The prompt and the warnings, if there are any: there is no role."""
         self._count(update)
         tail = self._first_tail(update)
-        text = self._echoed[index // self._n] if self._echoed else ""
+        text = self._echoed[index // self._fields.n] if self._echoed else ""
         self._ids = self._prompt(index)
-        echoed = None if self._tokens.echoed is None else self._tokens.echoed(index)
+        echoed = None if self._fields.tokens.echoed is None else self._fields.tokens.echoed(index)
         if tail is self._tail and not text and not self._ids and echoed is None:
             return b""
         return self._choice(index, _encode(text), b"null", tail, echoed)
@@ -323,9 +245,9 @@ class CompletionChunks(_Encoder):
             return b""
         self._count(update)
         finish = _encode(update.finish_reason)
-        logprobs = completion_logprobs(self._tokens.logprobs(update))
+        logprobs = completion_logprobs(self._fields.tokens.logprobs(update))
         if logprobs is not None and self._echoed:
-            before = len(self._echoed[index // self._n])
+            before = len(self._echoed[index // self._fields.n])
             logprobs["text_offset"] = [before + offset for offset in logprobs["text_offset"]]
         return self._choice(index, _encode(update.text), finish, self._tail, logprobs)
 

@@ -14,13 +14,14 @@ from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.http import sse
 from pyengine.http.errors import FieldNames
 from pyengine.http.limits import check_prompts
-from pyengine.http.openai.completions.chunks import CompletionChunks, TokenIds
+from pyengine.http.openai.completions.chunks import CompletionChunks
 from pyengine.http.openai.completions.prompt_logprobs import (
     EchoedScores,
     check_prompt_logprobs,
     in_chunks,
     vllm_logprobs,
 )
+from pyengine.http.openai.completions.stream_fields import StreamFields, TokenIds
 from pyengine.http.openai.logprobs import (
     by_token_ids,
     check_in_completions,
@@ -28,9 +29,7 @@ from pyengine.http.openai.logprobs import (
 )
 from pyengine.http.openai.schema.common import (
     check_common,
-    include_usage,
     truncated,
-    usage_in_chunks,
     usage_object,
 )
 from pyengine.http.openai.schema.completions import (
@@ -133,22 +132,16 @@ class _Answers:
     def chunks(self, warnings: Iterable[str]) -> CompletionChunks:
         """What writes the events of a stream."""
         request, scores = self.request, self.scores
-        return CompletionChunks(
-            self.answer_id,
-            self.created,
-            self.model,
-            include_usage(request),
-            n=self.n,
-            echoed=self.echoed,
-            warnings=tuple(warnings),
-            continuous=usage_in_chunks(request),
-            tokens=TokenIds.wanted(
-                request,
-                self.token_ids,
-                in_chunks(self.generations, request.prompt_logprobs),
-                None if scores is None else scores.prompt,
-            ),
+        tokens = TokenIds.wanted(
+            request,
+            self.token_ids,
+            in_chunks(self.generations, request.prompt_logprobs),
+            None if scores is None else scores.prompt,
         )
+        fields = StreamFields.wanted(
+            request, self.answer_id, self.created, self.model, warnings, tokens
+        )
+        return CompletionChunks(fields, self.echoed)
 
     async def response(self, warnings: Iterable[str]) -> CompletionResponse:
         """The whole answers, once all have ended."""

@@ -52,18 +52,6 @@ def check_common(request: GenerationRequest, limits: Limits) -> None:
         )
 
 
-def include_usage(request: GenerationRequest) -> bool:
-    """Whether the stream ends with a chunk of usage."""
-    options = request.stream_options
-    return options is not None and bool(options.include_usage)
-
-
-def usage_in_chunks(request: GenerationRequest) -> bool:
-    """Whether every chunk of the stream says the usage so far."""
-    options = request.stream_options
-    return options is not None and bool(options.continuous_usage_stats)
-
-
 def truncated(
     token_ids: list[int], request: GenerationRequest, max_tokens: int | None, max_context: int
 ) -> list[int]:

@@ -1,4 +1,8 @@
-"""The servers under test: started alone, frozen while another is measured, stopped."""
+"""The servers under test: started alone, frozen while another is measured, stopped.
+
+Each has a *guard*, a shell that waits for the end of this process by a pipe, whatever ends it, and
+then ends the server: one that is left behind frozen would keep its memory and its port for good.
+"""
 
 import contextlib
 import os
@@ -19,6 +23,8 @@ SEQUENCES = 64
 SERVED = "bench"
 # Without the second vLLM leaves a processor idle; of two that is half of the machine.
 VLLM = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_NUM_OF_RESERVED_CPU": "0"}
+# Ends the process group $1, frozen or not, when the other end of the pipe is closed.
+GUARD = 'read -r _; kill -s KILL -- "-$1"'
 
 
 @dataclass
@@ -28,13 +34,16 @@ class Server:
     Attributes:
         name: Of the engine.
         port: Where it listens.
+        process: The first of them.
+        guard: Ends them if this process ends first.
         start_seconds: From the command to the first healthy answer.
     """
 
     name: str
     port: int
-    start_seconds: float
     process: subprocess.Popen[bytes]
+    guard: subprocess.Popen[bytes]
+    start_seconds: float = 0.0
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -66,6 +75,8 @@ class Server:
         except subprocess.TimeoutExpired:
             self._signal(signal.SIGKILL)
             self.process.wait()
+        self.guard.kill()
+        self.guard.communicate()
 
     def _signal(self, number: signal.Signals) -> None:
         os.killpg(self.process.pid, number)
@@ -142,14 +153,25 @@ def start(name: str, command: Command, folder: Path, gguf: Path, dtype: str, log
             start_new_session=True,
             env=os.environ | VLLM | {"PYTHONPATH": ""},
         )
-    health = "ready" if name == "pyengine" else "health"
-    while not _healthy(f"http://127.0.0.1:{port}/{health}"):
-        if process.poll() is not None or time.perf_counter() - begin > START_SECONDS:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            raise RuntimeError(f"{name} did not start:\n{log.read_text()[-2000:]}")
-        time.sleep(0.02)
-    return Server(name, port, time.perf_counter() - begin, process)
+    server = Server(name, port, process, _guard(process.pid))
+    try:
+        health = "ready" if name == "pyengine" else "health"
+        while not _healthy(f"http://127.0.0.1:{port}/{health}"):
+            if process.poll() is not None or time.perf_counter() - begin > START_SECONDS:
+                raise RuntimeError(f"{name} did not start:\n{log.read_text()[-2000:]}")
+            time.sleep(0.02)
+    except BaseException:
+        server.stop()
+        raise
+    server.start_seconds = time.perf_counter() - begin
+    return server
+
+
+def _guard(group: int) -> subprocess.Popen[bytes]:
+    """A process that ends the process group when this process has ended."""
+    return subprocess.Popen(
+        ["sh", "-c", GUARD, "sh", str(group)], stdin=subprocess.PIPE, start_new_session=True
+    )
 
 
 def _healthy(url: str) -> bool:

@@ -25,11 +25,13 @@ use super::panels::{Line, WIDTH};
 use crate::isa::InstructionSet;
 use crate::math::{CACHE_LINE, prefetch_line};
 
-/// Some rows of x, and the weights of a panel for some inputs.
+/// Some rows of x, and the weights of a panel for some inputs, or all weights of several panels.
 #[derive(Debug, Clone, Copy)]
 pub struct Tile<'a, W, X> {
-    /// The weights.
+    /// The weights, panel by panel.
     pub lines: &'a [Line<W>],
+    /// How many panels these are.
+    pub panels: usize,
     /// The tile's first row, from the input of the first line on.
     pub x: &'a [X],
     /// Elements of `x` from row to row.
@@ -57,20 +59,32 @@ impl<W, X> Tile<'_, W, X> {
         size_of_val(self.ahead).div_ceil(CACHE_LINE).div_ceil(self.lines.len().max(1))
     }
 
-    /// Kernels read without further checks.
-    fn check(&self, rows: usize, inputs_per_line: usize) {
-        let inputs = self.lines.len() * inputs_per_line;
-        assert!(rows > 0 && (rows - 1) * self.stride + inputs <= self.x.len(), "rows of so many inputs");
+    /// How many rows there are sums of. Kernels read without further checks.
+    fn rows(&self, sums: usize, inputs_per_line: usize) -> usize {
+        let (rows, inputs) = (sums / self.panels, self.lines.len() / self.panels * inputs_per_line);
+        assert!(rows > 0 && sums == rows * self.panels, "as many sums of every panel");
+        assert!((rows - 1) * self.stride + inputs <= self.x.len(), "rows of so many inputs");
+        rows
     }
 }
 
 /// Adds a tile's products to the sums of its rows.
 #[derive(Clone, Copy)]
 pub struct Kernel<W, X> {
-    /// Most rows of a tile.
-    pub most_rows: usize,
-    /// Adds, for as many rows as there are sums.
+    /// Most panels of a tile, by its number of rows less one: a power of two, and less are as well. Rows are at most
+    /// as many as these.
+    ///
+    /// A core waits for memory with each stream of lines by itself, so several bring more of it at a time than one.
+    pub most_panels: &'static [usize],
+    /// Adds, for as many rows as there are sums of each panel; sums are \[panels, rows\].
     pub add: fn(Tile<'_, W, X>, &mut [Line<f32>]),
+}
+
+impl<W, X> Kernel<W, X> {
+    /// Most rows of a tile.
+    pub fn most_rows(&self) -> usize {
+        self.most_panels.len()
+    }
 }
 
 /// The kernel of this name for an instruction set.
@@ -78,12 +92,14 @@ macro_rules! kernel_for {
     ($set:expr, $name:ident) => {
         match $set {
             #[cfg(target_arch = "x86_64")]
-            set if set >= InstructionSet::Avx512 => Kernel { most_rows: avx512::ROWS, add: avx512::$name },
+            set if set >= InstructionSet::Avx512 => {
+                Kernel { most_panels: avx512::PANELS, add: avx512::$name }
+            }
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx2 | InstructionSet::AvxVnni => {
-                Kernel { most_rows: avx2::ROWS, add: avx2::$name }
+                Kernel { most_panels: avx2::PANELS, add: avx2::$name }
             }
-            _ => Kernel { most_rows: portable::ROWS, add: portable::$name },
+            _ => Kernel { most_panels: portable::PANELS, add: portable::$name },
         }
     };
 }
@@ -108,7 +124,7 @@ pub fn pairs_odd_first(set: InstructionSet) -> Kernel<u32, f32> {
 pub fn dot_pairs(set: InstructionSet) -> Option<Kernel<u32, bf16>> {
     match set {
         #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx512Bf16 => Some(Kernel { most_rows: avx512::ROWS, add: avx512::dot_pairs }),
+        InstructionSet::Avx512Bf16 => Some(Kernel { most_panels: avx512::PANELS, add: avx512::dot_pairs }),
         _ => None,
     }
 }
@@ -117,53 +133,60 @@ pub fn dot_pairs(set: InstructionSet) -> Option<Kernel<u32, bf16>> {
 /// registers.
 macro_rules! kernel {
     ($name:ident, $tile:ident, $weight:ty, $x:ty, $inputs:literal, [$($feature:meta)?],
-     { $($rows:literal => $registers:literal),* },
+     { $($rows:literal x $panels:literal => $registers:literal),* },
      |$weights:ident, $from:ident, $stride:ident, $chains:ident| $step:block) => {
         pub fn $name(tile: Tile<'_, $weight, $x>, sums: &mut [Line<f32>]) {
-            tile.check(sums.len(), $inputs);
+            let rows = tile.rows(sums.len(), $inputs);
             #[allow(unused_unsafe, reason = "portable kernels are safe to call")]
             // SAFETY: this kernel is chosen where the processor has these instructions.
             unsafe {
-                match sums.len() {
-                    $($rows => $tile::<$rows, $registers>(tile, sums),)*
-                    _ => unreachable!("a tile has at most {ROWS} rows"),
+                match (rows, tile.panels) {
+                    $(($rows, $panels) => $tile::<$rows, $panels, $registers>(tile, sums),)*
+                    _ => unreachable!("tiles are as `PANELS` says"),
                 }
             }
         }
 
         $(#[$feature])?
-        fn $tile<const R: usize, const V: usize>(
+        fn $tile<const R: usize, const P: usize, const V: usize>(
             tile: Tile<'_, $weight, $x>, sums: &mut [Line<f32>],
         ) {
             let (lines, x) = (tile.lines.as_ptr().cast::<$weight>(), tile.x.as_ptr());
-            let share = tile.share();
+            let (per_panel, share) = (tile.lines.len() / P, tile.share());
             for part in 0..WIDTH / (V * LANES) {
                 let lane = part * V * LANES;
-                let mut $chains = [[zero(); V]; R];
-                for row in 0..R {
-                    let from = sums[row].0[lane..].as_ptr();
-                    for at in 0..V {
-                        // SAFETY: from `lane` on, a line has `V` registers.
-                        $chains[row][at] = unsafe { load(from.add(at * LANES)) };
+                let mut all = [[[zero(); V]; R]; P];
+                for panel in 0..P {
+                    for row in 0..R {
+                        let from = sums[panel * R + row].0[lane..].as_ptr();
+                        for at in 0..V {
+                            // SAFETY: from `lane` on, a line has `V` registers.
+                            all[panel][row][at] = unsafe { load(from.add(at * LANES)) };
+                        }
                     }
                 }
-                for line in 0..tile.lines.len() {
+                for line in 0..per_panel {
                     if R > 2 && share > 0 {
                         tile.ask(line, share);
                     }
-                    // SAFETY: there are so many lines, with `V` registers each from `lane` on; and rows of so many
-                    // inputs, as was checked.
-                    unsafe {
-                        let ($weights, $from, $stride) =
-                            (lines.add(line * WIDTH + lane), x.add(line * $inputs), tile.stride);
-                        $step
+                    for panel in 0..P {
+                        let $chains = &mut all[panel];
+                        // SAFETY: there are so many lines, with `V` registers each from `lane` on; and rows of so
+                        // many inputs, as was checked.
+                        unsafe {
+                            let place = (panel * per_panel + line) * WIDTH + lane;
+                            let ($weights, $from, $stride) = (lines.add(place), x.add(line * $inputs), tile.stride);
+                            $step
+                        }
                     }
                 }
-                for row in 0..R {
-                    let to = sums[row].0[lane..].as_mut_ptr();
-                    for at in 0..V {
-                        // SAFETY: as they were loaded.
-                        unsafe { store(to.add(at * LANES), $chains[row][at]) };
+                for panel in 0..P {
+                    for row in 0..R {
+                        let to = sums[panel * R + row].0[lane..].as_mut_ptr();
+                        for at in 0..V {
+                            // SAFETY: as they were loaded.
+                            unsafe { store(to.add(at * LANES), all[panel][row][at]) };
+                        }
                     }
                 }
             }
@@ -171,14 +194,14 @@ macro_rules! kernel {
     };
 }
 
-/// The kernels of one instruction set, from its operations on registers: for each number of rows how many registers
-/// of a line are summed at once, so that all sums fit the registers.
+/// The kernels of one instruction set, from its operations on registers: for each number of rows and panels how many
+/// registers of a line are summed at once, so that all sums fit the registers.
 macro_rules! kernels {
-    ([$($feature:meta)?], $most:literal, { $($rows:literal => $registers:literal),* $(,)? }) => {
-        /// Most rows of a tile.
-        pub const ROWS: usize = $most;
+    ([$($feature:meta)?], $most:expr, { $($rows:literal x $panels:literal => $registers:literal),* $(,)? }) => {
+        /// [`Kernel::most_panels`].
+        pub const PANELS: &[usize] = &$most;
 
-        kernel!(floats, floats_tile, f32, f32, 1, [$($feature)?], { $($rows => $registers),* },
+        kernel!(floats, floats_tile, f32, f32, 1, [$($feature)?], { $($rows x $panels => $registers),* },
                 |weights, x, stride, chains| {
             let mut line = [zero(); V];
             for at in 0..V {
@@ -192,10 +215,10 @@ macro_rules! kernels {
             }
         });
 
-        kernel!(pairs, pairs_tile, u32, f32, 2, [$($feature)?], { $($rows => $registers),* },
+        kernel!(pairs, pairs_tile, u32, f32, 2, [$($feature)?], { $($rows x $panels => $registers),* },
                 |weights, x, stride, chains| { pairs!([0, 1], weights, x, stride, chains); });
 
-        kernel!(pairs_odd_first, odd_first_tile, u32, f32, 2, [$($feature)?], { $($rows => $registers),* },
+        kernel!(pairs_odd_first, odd_first_tile, u32, f32, 2, [$($feature)?], { $($rows x $panels => $registers),* },
                 |weights, x, stride, chains| { pairs!([1, 0], weights, x, stride, chains); });
     };
 }
@@ -272,7 +295,7 @@ mod portable {
         pairs.map(|pair| f32::from_bits(pair & 0xffff_0000))
     }
 
-    kernels!([], 4, { 1 => 2, 2 => 2, 3 => 1, 4 => 1 });
+    kernels!([], [1; 4], { 1 x 1 => 2, 2 x 1 => 2, 3 x 1 => 1, 4 x 1 => 1 });
 }
 
 /// 16 registers of 8 lanes.
@@ -339,7 +362,8 @@ mod avx2 {
         _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536)))
     }
 
-    kernels!([target_feature(enable = "avx2,fma")], 6, { 1 => 4, 2 => 4, 3 => 2, 4 => 2, 5 => 2, 6 => 2 });
+    kernels!([target_feature(enable = "avx2,fma")], [1; 6],
+             { 1 x 1 => 4, 2 x 1 => 4, 3 x 1 => 2, 4 x 1 => 2, 5 x 1 => 2, 6 x 1 => 2 });
 }
 
 /// 32 registers of 16 lanes.
@@ -407,10 +431,12 @@ mod avx512 {
         _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536)))
     }
 
-    kernels!([target_feature(enable = "avx512f")], 6, { 1 => 4, 2 => 4, 3 => 4, 4 => 4, 5 => 4, 6 => 4 });
+    kernels!([target_feature(enable = "avx512f")], [4, 2, 1, 1, 1, 1],
+             { 1 x 1 => 4, 1 x 2 => 4, 1 x 4 => 4, 2 x 1 => 4, 2 x 2 => 4, 3 x 1 => 4, 4 x 1 => 4, 5 x 1 => 4, 6 x 1 => 4 });
 
     kernel!(dot_pairs, dot_pairs_tile, u32, bf16, 2, [target_feature(enable = "avx512f,avx512bf16")],
-            { 1 => 4, 2 => 4, 3 => 4, 4 => 4, 5 => 4, 6 => 4 }, |weights, x, stride, chains| {
+            { 1 x 1 => 4, 1 x 2 => 4, 1 x 4 => 4, 2 x 1 => 4, 2 x 2 => 4, 3 x 1 => 4, 4 x 1 => 4, 5 x 1 => 4, 6 x 1 => 4 },
+            |weights, x, stride, chains| {
         let mut line = [as_pairs(_mm512_set1_epi32(0)); V];
         for at in 0..V {
             line[at] = as_pairs(load_pairs(weights.add(at * LANES)));

@@ -4,7 +4,7 @@
 //!  weights [outputs, inputs]  ──packed once──►  panels of WIDTH outputs, a line of them for one input or a few
 //!
 //!  x    [rows, inputs]  ──door──►  as the kernels take it: widened, padded or quantized, if it must be
-//!  out  [rows, outputs]            a piece of work is a panel and a block of rows:
+//!  out  [rows, outputs]            a piece of work is a panel, of few rows up to four, and a block of rows:
 //!
 //!           panel 0   panel 1  ...     piece ─► sums [rows, WIDTH] from the bias
 //!  rows 0 ┌─────────┬─────────┐                 for each block of lines that fits the cache:
@@ -14,13 +14,14 @@
 //! ```
 //!
 //! With few rows (one for each sequence, and one more for each draft token) what counts is that each weight is read
-//! once, in order, for all of them. With many rows it is a matrix product: a piece's weights stay in the cache, and
-//! the memory brings the next ones while these are multiplied.
+//! once for all of them, as fast as the memory gives it. With many rows it is a matrix product: a piece's weights stay
+//! in the cache, and the memory brings the next ones while these are multiplied.
 //!
 //! Each output is one chain of additions in a fixed order: a row's results are the same bits whatever rows come with
 //! it, however many threads work. O(rows * inputs * outputs).
 
 mod activations;
+mod dense;
 mod dense_kernels;
 mod door;
 mod gather;
@@ -41,7 +42,6 @@ use crate::element::{Element, Rows};
 use crate::isa::InstructionSet;
 use crate::threads::{Shared, Threads};
 use activations::Activations;
-use dense_kernels::{Kernel, Tile};
 pub use gather::gather;
 use packed::Packed;
 pub use packed::{MICROSCALED_GROUP, Microscaled, Quantized};
@@ -49,9 +49,6 @@ use panels::{Line, Lines, WIDTH};
 
 /// Most rows in a piece of work.
 const BLOCK_ROWS: usize = 96;
-
-/// Bytes of a panel's lines that all tiles of a piece go through before the next: they stay in the second cache.
-const BLOCK_BYTES: usize = 128 << 10;
 
 /// The weights of a linear layer, packed for [`linear`] and [`gather`]. A clone shares them.
 #[derive(Debug, Clone)]
@@ -238,7 +235,8 @@ impl Section {
                 let kernel = packed_kernels::kernel(set, packed);
                 activations.fill(set, threads, x, inputs, packed.group, kernel.zero - packed.zero);
                 let x = &*activations;
-                self.pieces(threads, out, |panel, rows, sums| {
+                self.pieces(threads, out, 1, |panels, rows, sums| {
+                    let panel = panels.start;
                     for tile in tiles(rows.len(), kernel.most_rows) {
                         let row = rows.start + tile.start;
                         (kernel.add)(packed_kernels::Tile { packed, panel, x, row }, &mut sums[tile]);
@@ -265,71 +263,36 @@ impl Section {
         }
     }
 
-    /// A dense product: `lines` is \[panels, lines of a panel\], `x` has rows `stride` apart, as wide as the lines say.
-    fn add_dense<W: panels::Plain, X: Sync, U: Element>(
-        &self,
-        threads: &Threads,
-        lines: &[Line<W>],
-        x: &[X],
-        stride: usize,
-        kernel: Kernel<W, X>,
-        out: &mut Out<'_, U>,
-    ) {
-        let per_panel = lines.len().checked_div(self.bias.len()).unwrap_or(0);
-        let inputs_per_line = stride.checked_div(per_panel).unwrap_or(1);
-        // The piece that this thread takes next is most likely one for each thread further on.
-        let step = threads.count().div_ceil(out.rows.div_ceil(BLOCK_ROWS).max(1));
-        self.pieces(threads, out, |panel, rows, sums| {
-            let once = rows.len() <= kernel.most_rows;
-            // Equal blocks: one is computed for as long as the memory needs for the next.
-            let blocks =
-                if once { 1 } else { (per_panel * size_of::<Line<W>>()).div_ceil(BLOCK_BYTES).max(1) };
-            let block = per_panel.div_ceil(blocks).max(1);
-            let mut blocks = lines[panel * per_panel..][..per_panel].chunks(block).enumerate().peekable();
-            while let Some((index, block_lines)) = blocks.next() {
-                let x = &x[rows.start * stride + index * block * inputs_per_line..];
-                let after = match blocks.peek() {
-                    // Weights that are read but once come in order anyway, as fast as the memory gives them.
-                    _ if once => &[][..],
-                    Some(&(_, next)) => next,
-                    None => lines
-                        .get((panel + step) * per_panel..)
-                        .map_or(&[][..], |next| &next[..block.min(next.len())]),
-                };
-                for tile in tiles(rows.len(), kernel.most_rows) {
-                    let x = &x[tile.start * stride..];
-                    let due = |row| after.len() * row / rows.len();
-                    let ahead = &after[due(tile.start)..due(tile.end)];
-                    (kernel.add)(Tile { lines: block_lines, x, stride, ahead }, &mut sums[tile]);
-                }
-            }
-        });
-    }
-
-    /// Shares the work in pieces of a panel and some rows: `add` adds the products to their sums, a line a row, which
-    /// begin with the bias.
+    /// Shares the work in pieces of `together` panels and some rows: `add` adds the products to their sums,
+    /// \[panels, rows\], which begin with the bias.
     fn pieces<U: Element>(
         &self,
         threads: &Threads,
         out: &mut Out<'_, U>,
-        add: impl Fn(usize, Range<usize>, &mut [Line<f32>]) + Sync,
+        together: usize,
+        add: impl Fn(Range<usize>, Range<usize>, &mut [Line<f32>]) + Sync,
     ) {
         let Out { ref numbers, rows, width, inputs } = *out;
         let panels = self.bias.len();
         let blocks = rows.div_ceil(BLOCK_ROWS);
-        threads.share(panels * blocks, rows * inputs * self.outputs, |piece| {
-            let (panel, block) = (piece / blocks, piece % blocks);
+        threads.share(panels.div_ceil(together) * blocks, rows * inputs * self.outputs, |piece| {
+            let (first, block) = (piece / blocks * together, piece % blocks);
+            let panels = first..panels.min(first + together);
             let rows = rows * block / blocks..rows * (block + 1) / blocks;
             SUMS.with_borrow_mut(|sums| {
                 sums.clear();
-                sums.resize(rows.len(), self.bias[panel]);
-                add(panel, rows.clone(), sums);
-                let first = panel * WIDTH;
-                let count = WIDTH.min(self.outputs - first);
-                for (row, sums) in rows.zip(&*sums) {
-                    // SAFETY: pieces are of different rows or panels.
-                    let out = unsafe { numbers.part(row * width + self.first + first, count) };
-                    round(&sums.0[..count], out);
+                for bias in &self.bias[panels.clone()] {
+                    sums.resize(sums.len() + rows.len(), *bias);
+                }
+                add(panels.clone(), rows.clone(), sums);
+                for (panel, sums) in panels.zip(sums.chunks_exact(rows.len())) {
+                    let first = panel * WIDTH;
+                    let count = WIDTH.min(self.outputs - first);
+                    for (row, sums) in rows.clone().zip(sums) {
+                        // SAFETY: pieces are of different rows or panels.
+                        let out = unsafe { numbers.part(row * width + self.first + first, count) };
+                        round(&sums.0[..count], out);
+                    }
                 }
             });
         });

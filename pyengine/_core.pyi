@@ -1218,8 +1218,8 @@ class CpuKernels:
     ) -> None:
         """activation(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first.
 
-        ``activation`` is ``silu``, ``gelu_tanh``, ``relu2`` or, with a ``limit``,
-        ``clamped_swiglu``; see :mod:`pyengine.kernels.activation`.
+        ``activation`` is ``silu``, ``gelu``, ``gelu_tanh``, ``relu``, ``relu2`` or, with a
+        ``limit``, ``clamped_swiglu``; see :mod:`pyengine.kernels.activation`.
         """
 
     def activate(self, activation: str, x: CpuTensor, out: CpuTensor, rows: int) -> None:

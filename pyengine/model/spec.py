@@ -10,7 +10,7 @@ from typing import Any
 
 from pyengine._core import StepLayout
 from pyengine.errors import ConfigError, ModelLoadError
-from pyengine.model.architectures import traits_of
+from pyengine.model.architectures import respelled, traits_of
 from pyengine.model.architectures.traits import Traits
 from pyengine.model.cache_groups import (
     cache_groups,
@@ -167,6 +167,8 @@ def check_same_tokens(folder: Path, drafts: Path) -> None:
 def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dict[str, Any]]:
     """The model in ``folder``, with all of its context, and its config.json."""
     model = text_part(read_json(folder / "config.json"))
+    architecture = str((model.get("architectures") or ["unknown"])[0])
+    model = respelled(architecture, model)
     if not has_head(model):
         # Nothing is made of logits then, and the embedding serves as well as any head.
         model["tie_word_embeddings"] = True
@@ -186,7 +188,6 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
     by_device = "bfloat16" if config.device == "cuda" else "float32"
     dtype = by_device if config.dtype == "auto" else config.dtype
     kv_dtype = dtype if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
-    architecture = str((model.get("architectures") or ["unknown"])[0])
     traits = traits_of(architecture, model)
     traits = traits or Traits()
     by_layer = traits.heads or (LayerHeads(kv_heads, head_dim),) * layers

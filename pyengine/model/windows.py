@@ -37,6 +37,7 @@ _LEFT_OUT: dict[str, _LeftOut] = {
     "gemma4_unified_text": _LeftOut(1024, 6),
     "gpt_oss": _LeftOut(128, 2),
     "granite_swa": _LeftOut(128, 4, first=True),
+    "granitemoe_swa": _LeftOut(128, 4, first=True),
     "mellum": _LeftOut(1024, 1),
     "ministral": _LeftOut(4096),
     "mistral": _LeftOut(4096),

@@ -14,6 +14,7 @@ from transformers import (
     Ernie4_5Config,
     Exaone4Config,
     ExaoneMoeConfig,
+    FalconConfig,
     Gemma2Config,
     Gemma3TextConfig,
     Gemma4TextConfig,
@@ -21,9 +22,13 @@ from transformers import (
     Glm4Config,
     Glm4MoeConfig,
     GlmConfig,
+    GPTNeoXConfig,
     GptOssConfig,
     GraniteConfig,
     GraniteMoeConfig,
+    GraniteMoeHybridConfig,
+    GraniteMoeSharedConfig,
+    GraniteMoeSWAConfig,
     GraniteSWAConfig,
     HeliumConfig,
     HyperCLOVAXConfig,
@@ -41,6 +46,7 @@ from transformers import (
     OlmoConfig,
     OlmoeConfig,
     Phi3Config,
+    PhiConfig,
     Qwen2Config,
     Qwen2MoeConfig,
     Qwen3Config,
@@ -86,6 +92,12 @@ GEMMA4: dict[str, Any] = {
     "sliding_window": 24,
     "layer_types": ["sliding_attention", "full_attention"] * 2,
     "final_logit_softcapping": 3.0,
+}
+GRANITE: dict[str, Any] = {
+    "attention_multiplier": 0.2,
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.3,
+    "logits_scaling": 2.0,
 }
 BIASES: dict[str, Any] = {"attention_bias": True, "mlp_bias": True}
 
@@ -194,14 +206,7 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "granite": (
         GraniteConfig,
-        WIDE
-        | BIASES
-        | {
-            "attention_multiplier": 0.2,
-            "embedding_multiplier": 3.0,
-            "residual_multiplier": 0.3,
-            "logits_scaling": 2.0,
-        },
+        WIDE | BIASES | GRANITE,
     ),
     "helium": (HeliumConfig, WIDE | {"head_dim": 8}),
     "ministral": (MinistralConfig, WIDE | ALTERNATING | {"head_dim": 16}),
@@ -283,11 +288,8 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
     "granite, experts": (
         GraniteMoeConfig,
         WIDE
+        | GRANITE
         | {
-            "attention_multiplier": 0.2,
-            "embedding_multiplier": 3.0,
-            "residual_multiplier": 0.3,
-            "logits_scaling": 2.0,
             "num_local_experts": 6,
             "num_experts_per_tok": 2,
         },
@@ -352,11 +354,67 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
         GraniteSWAConfig,
         WIDE
         | ALTERNATING
+        | GRANITE
         | {
-            "attention_multiplier": 0.2,
-            "embedding_multiplier": 3.0,
-            "residual_multiplier": 0.3,
-            "logits_scaling": 2.0,
+            "layer_rope_theta": [1e4, 0, 1e5, 0],
+        },
+    ),
+    "falcon": (
+        FalconConfig,
+        WIDE | {"new_decoder_architecture": True, "num_kv_heads": 2, "ffn_hidden_size": 72},
+    ),
+    "falcon, blocks in sequence": (
+        FalconConfig,
+        WIDE | {"multi_query": False, "parallel_attn": False, "bias": True, "ffn_hidden_size": 72},
+    ),
+    "gpt-neox": (GPTNeoXConfig, WIDE | {"num_attention_heads": 2}),
+    "gpt-neox, blocks in sequence": (
+        GPTNeoXConfig,
+        WIDE | {"use_parallel_residual": False, "attention_bias": False, "rotary_pct": 1.0},
+    ),
+    "granite, a shared expert": (
+        GraniteMoeSharedConfig,
+        WIDE
+        | GRANITE
+        | {
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "shared_intermediate_size": 40,
+        },
+    ),
+    "phi": (PhiConfig, WIDE),
+    "granite 4, dense": (
+        GraniteMoeHybridConfig,
+        WIDE
+        | GRANITE
+        | {
+            "layer_types": ["full_attention"] * 4,
+            "num_local_experts": 0,
+            "shared_intermediate_size": 72,
+            "position_embedding_type": "rope",
+            "mamba_n_heads": 8,
+        },
+    ),
+    "granite 4, experts, no positions": (
+        GraniteMoeHybridConfig,
+        WIDE
+        | GRANITE
+        | {
+            "layer_types": ["full_attention"] * 4,
+            "num_local_experts": 6,
+            "shared_intermediate_size": 40,
+            "position_embedding_type": "nope",
+            "mamba_n_heads": 8,
+        },
+    ),
+    "granite, windows, experts": (
+        GraniteMoeSWAConfig,
+        WIDE
+        | ALTERNATING
+        | GRANITE
+        | {
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
             "layer_rope_theta": [1e4, 0, 1e5, 0],
         },
     ),
@@ -422,7 +480,10 @@ MIXTURES = (
     "gemma 4, keys as values, experts",
     "glm 4.5",
     "gpt-oss",
+    "granite 4, experts, no positions",
+    "granite, a shared expert",
     "granite, experts",
+    "granite, windows, experts",
     "k-exaone",
     "llama 4",
     "mellum",

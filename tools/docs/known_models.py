@@ -12,6 +12,21 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
         "Granite with sliding windows",
         ("granite", "granite_thinking", "hermes"),
     ),
+    "FalconForCausalLM": ("Falcon 7B to 180B without ALiBi, Falcon 2", ()),
+    "GPTNeoXForCausalLM": ("Pythia, GPT-NeoX, Dolly, RedPajama-INCITE", ()),
+    "GraniteMoeHybridForCausalLM": (
+        "Granite 4.0 micro, 1B and 350M: those without Mamba layers",
+        ("granite", "granite_thinking", "hermes"),
+    ),
+    "GraniteMoeSWAForCausalLM": (
+        "Granite with sliding windows and experts",
+        ("granite", "granite_thinking", "hermes"),
+    ),
+    "GraniteMoeSharedForCausalLM": (
+        "Granite with a shared expert",
+        ("granite", "granite_thinking", "hermes"),
+    ),
+    "PhiForCausalLM": ("Phi-1, Phi-1.5, Phi-2", ()),
     "HyperCLOVAXForCausalLM": ("HyperCLOVA X", ()),
     "Idefics3ForConditionalGeneration": ("Idefics 3", ()),
     "InternVLForConditionalGeneration": ("InternVL 3 and 3.5", ("hermes", "qwen3")),
@@ -96,7 +111,7 @@ MISSING: dict[str, frozenset[str]] = {
     "a recurrent state beside the cache (Gated DeltaNet, Mamba, short convolutions)": frozenset(
         """
         BailingHybridForCausalLM BambaForCausalLM FalconH1ForCausalLM FalconMambaForCausalLM
-        GraniteMoeHybridForCausalLM JambaForCausalLM KimiLinearForCausalLM Lfm2ForCausalLM
+        JambaForCausalLM KimiLinearForCausalLM Lfm2ForCausalLM
         Lfm2MoeForCausalLM Lfm3ForCausalLM Mamba2ForCausalLM MambaForCausalLM MiniMaxForCausalLM
         NemotronHForCausalLM OlmoHybridForCausalLM Qwen3NextForCausalLM Qwen3_5ForCausalLM
         Qwen3_5MoeForCausalLM Qwen4ExpForCausalLM RecurrentGemmaForCausalLM RwkvForCausalLM

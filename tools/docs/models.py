@@ -57,7 +57,9 @@ those that have marks for it.
 | name | reasoning | marks |
 |---|---|---|"""
 ACTIVATIONS = {
+    "gelu": "GELU",
     "gelu_tanh": "GELU",
+    "relu": "ReLU",
     "relu2": "squared ReLU",
     "clamped_swiglu": "clamped SwiGLU",
 }
@@ -121,7 +123,7 @@ def _features(name: str) -> list[str]:
     assert isinstance(family, Family)
     for kind, own in FAMILIES.values():
         if ARCHITECTURES[_architecture(kind)] == family:  # so has the text part of another
-            config = kind(**(SMALL | own)).to_dict()
+            config = family.respelled(kind(**(SMALL | own)).to_dict())
             found |= dict.fromkeys(_parts(config, family.traits(config)))
     return list(found)
 

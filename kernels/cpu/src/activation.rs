@@ -2,7 +2,7 @@
 //! 2020), or alone.
 
 use crate::element::Element;
-use crate::math::exp;
+use crate::math::{exp, mul_add};
 use crate::threads::{Shared, Threads};
 
 /// A function of a feed-forward layer's inner numbers.
@@ -10,8 +10,12 @@ use crate::threads::{Shared, Threads};
 pub enum Activation {
     /// x * sigmoid(x).
     Silu,
-    /// GELU by the tangent (Hendrycks and Gimpel, 2016).
+    /// GELU (Hendrycks and Gimpel, 2016): x times the share of a normal distribution that is below x.
+    Gelu,
+    /// The same by the tangent.
     GeluTanh,
+    /// max(x, 0).
+    Relu,
     /// max(x, 0)^2.
     SquaredRelu,
     /// gpt-oss': gates are at most `limit` and ups within it; gate * sigmoid(1.702 gate) * (up + 1).
@@ -75,6 +79,29 @@ fn silu<const FMA: bool>(x: f32) -> f32 {
     x * sigmoid::<FMA>(x)
 }
 
+/// erfc(z) / 2 of z >= 0, within 2e-7 of itself: the exponential of a polynomial in 1 / (1 + z / 2) (Press et al.,
+/// "Numerical Recipes", 2nd edition, 6.2).
+#[inline(always)]
+fn half_erfc<const FMA: bool>(z: f32) -> f32 {
+    let t = 1.0 / (1.0 + 0.5 * z);
+    let mut p = mul_add::<FMA>(0.170_872_77, t, -0.822_152_2);
+    p = mul_add::<FMA>(p, t, 1.488_515_9);
+    p = mul_add::<FMA>(p, t, -1.135_204);
+    p = mul_add::<FMA>(p, t, 0.278_868_08);
+    p = mul_add::<FMA>(p, t, -0.186_288_06);
+    p = mul_add::<FMA>(p, t, 0.096_784_18);
+    p = mul_add::<FMA>(p, t, 0.374_091_96);
+    p = mul_add::<FMA>(p, t, 1.000_023_7);
+    p = mul_add::<FMA>(p, t, -1.265_512_2);
+    0.5 * t * exp::<FMA>(p - z * z)
+}
+
+#[inline(always)]
+fn gelu<const FMA: bool>(x: f32) -> f32 {
+    let outside = half_erfc::<FMA>(x.abs() * std::f32::consts::FRAC_1_SQRT_2);
+    x * if x >= 0.0 { 1.0 - outside } else { outside }
+}
+
 #[inline(always)]
 fn gelu_tanh<const FMA: bool>(x: f32) -> f32 {
     // (1 + tanh z) / 2 = sigmoid(2 z), z = sqrt(2 / pi) (x + 0.044715 x^3)
@@ -82,9 +109,14 @@ fn gelu_tanh<const FMA: bool>(x: f32) -> f32 {
 }
 
 #[inline(always)]
-fn squared_relu(x: f32) -> f32 {
+fn relu(x: f32) -> f32 {
     // A NaN stays one.
-    if x < 0.0 { 0.0 } else { x * x }
+    if x < 0.0 { 0.0 } else { x }
+}
+
+#[inline(always)]
+fn squared_relu(x: f32) -> f32 {
+    relu(x) * relu(x)
 }
 
 #[inline(always)]
@@ -98,7 +130,9 @@ fn each<T: Element>(gate: &[T], up: &[T], out: &mut [T], of: impl Fn(f32) -> f32
 fn gated_body<T: Element, const FMA: bool>(activation: Activation, gate: &[T], up: &[T], out: &mut [T]) {
     match activation {
         Activation::Silu => each(gate, up, out, silu::<FMA>),
+        Activation::Gelu => each(gate, up, out, gelu::<FMA>),
         Activation::GeluTanh => each(gate, up, out, gelu_tanh::<FMA>),
+        Activation::Relu => each(gate, up, out, relu),
         Activation::SquaredRelu => each(gate, up, out, squared_relu),
         Activation::ClampedSwiglu { limit } => {
             for ((to, gate), up) in out.iter_mut().zip(gate).zip(up) {
@@ -116,6 +150,8 @@ fn gated_body<T: Element, const FMA: bool>(activation: Activation, gate: &[T], u
 fn plain_body<T: Element, const FMA: bool>(activation: Activation, x: &[T], out: &mut [T]) {
     let of = |x: f32| match activation {
         Activation::Silu => silu::<FMA>(x),
+        Activation::Gelu => gelu::<FMA>(x),
+        Activation::Relu => relu(x),
         Activation::SquaredRelu => squared_relu(x),
         Activation::GeluTanh | Activation::ClampedSwiglu { .. } => gelu_tanh::<FMA>(x),
     };
@@ -135,21 +171,39 @@ crate::multiversion!(
 mod tests {
     use super::*;
 
-    const ALL: [Activation; 4] = [
+    const ALL: [Activation; 6] = [
         Activation::Silu,
+        Activation::Gelu,
         Activation::GeluTanh,
+        Activation::Relu,
         Activation::SquaredRelu,
         Activation::ClampedSwiglu { limit: 7.0 },
     ];
+
+    /// The share of a normal distribution that is below `x`, by Simpson's rule from -12 on.
+    fn below(x: f64) -> f64 {
+        let density = |at: f64| (-0.5 * at * at).exp() / (2.0 * std::f64::consts::PI).sqrt();
+        let (start, pieces) = (-12.0, 4000);
+        let step = (x.clamp(start, 12.0) - start) / f64::from(pieces);
+        let sum: f64 = (0..pieces)
+            .map(|piece| {
+                let at = start + step * f64::from(piece);
+                density(at) + 4.0 * density(at + step / 2.0) + density(at + step)
+            })
+            .sum();
+        sum * step / 6.0
+    }
 
     fn exact(activation: Activation, gate: f64, up: f64) -> f64 {
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
         match activation {
             Activation::Silu => gate * sigmoid(gate) * up,
+            Activation::Gelu => gate * below(gate) * up,
             Activation::GeluTanh => {
                 let z = (2.0 / std::f64::consts::PI).sqrt() * (gate + 0.044715 * gate.powi(3));
                 0.5 * gate * (1.0 + z.tanh()) * up
             }
+            Activation::Relu => gate.max(0.0) * up,
             Activation::SquaredRelu => gate.max(0.0).powi(2) * up,
             Activation::ClampedSwiglu { limit } => {
                 let (gate, limit) = (gate.min(limit.into()), f64::from(limit));
@@ -182,7 +236,7 @@ mod tests {
         let threads = Threads::new(1).unwrap();
         let x: Vec<f32> = (0..40).map(|i| i as f32 * 0.3 - 6.0).collect();
         let gate_up: Vec<f32> = x.iter().copied().chain([1.0; 40]).collect();
-        for activation in [Activation::Silu, Activation::GeluTanh, Activation::SquaredRelu] {
+        for activation in ALL.into_iter().filter(|of| !matches!(of, Activation::ClampedSwiglu { .. })) {
             let (mut expected, mut out) = (vec![0.0; 40], vec![0.0; 40]);
             gated(&threads, activation, &gate_up, 40, &mut expected);
             plain(&threads, activation, &x, 40, &mut out);

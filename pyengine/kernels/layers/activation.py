@@ -1,5 +1,6 @@
 """The gated activations of feed-forward layers: f(gate) * up (Shazeer, "GLU Variants Improve
-Transformer", 2020), with f as ``silu``, ``gelu_tanh`` (Hendrycks and Gimpel, 2016) or ``relu2``.
+Transformer", 2020), with f as ``silu``, ``gelu`` (Hendrycks and Gimpel, 2016), ``gelu_tanh``, which
+is nearly the same, ``relu`` or ``relu2``.
 ``clamped_swiglu`` of gpt-oss is min(gate, limit) * sigmoid(1.702 * min(gate, limit)) * (up + 1),
 with ``up`` within the limit on both sides.
 
@@ -19,7 +20,7 @@ BLOCK = 1024
 """Numbers of a row that a program works on."""
 
 
-KINDS = {"silu": 0, "gelu_tanh": 1, "relu2": 2, "clamped_swiglu": 3}
+KINDS = {"silu": 0, "gelu_tanh": 1, "relu2": 2, "clamped_swiglu": 3, "gelu": 4, "relu": 5}
 SLOPE = 1.702
 """What multiplies the gate in the sigmoid of ``clamped_swiglu``."""
 
@@ -52,6 +53,10 @@ def gated_kernel(
         active = gate * sigmoid(1.5957691216057308 * (gate + 0.044715 * gate * gate * gate))
     elif KIND == 2:
         active = tl.where(gate < 0.0, 0.0, gate * gate)
+    elif KIND == 4:
+        active = gate * (0.5 + 0.5 * tl.erf(gate * 0.7071067811865476))
+    elif KIND == 5:
+        active = tl.where(gate < 0.0, 0.0, gate)
     else:
         gate = tl.where(gate > limit, limit, gate)
         up = tl.where(up > limit, limit, tl.where(up < -limit, -limit, up))
@@ -113,6 +118,10 @@ def activated(x: torch.Tensor, activation: str) -> torch.Tensor:
     """The activation of every number, in torch; not the clamped one, which has two arguments."""
     if activation == "silu":
         return torch.nn.functional.silu(x)
+    if activation == "gelu":
+        return torch.nn.functional.gelu(x)
+    if activation == "relu":
+        return torch.nn.functional.relu(x)
     if activation == "gelu_tanh":
         return torch.nn.functional.gelu(x, approximate="tanh")
     if activation == "relu2":

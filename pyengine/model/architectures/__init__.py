@@ -16,13 +16,19 @@ from pyengine.model.architectures.families.composite import composite
 from pyengine.model.architectures.families.dots1 import dots1
 from pyengine.model.architectures.families.ernie4_5 import ernie4_5, ernie4_5_moe, helium
 from pyengine.model.architectures.families.exaone4 import exaone4, exaone_moe
+from pyengine.model.architectures.families.falcon import falcon, falcon_config
 from pyengine.model.architectures.families.gemma import gemma, gemma2, gemma3, vaultgemma
 from pyengine.model.architectures.families.gemma4 import gemma4, gemma4_unified
 from pyengine.model.architectures.families.glm import glm, glm4, glm4_moe, solar_open
+from pyengine.model.architectures.families.gpt_neox import gpt_neox, gpt_neox_config
 from pyengine.model.architectures.families.gpt_oss import gpt_oss
 from pyengine.model.architectures.families.granite import (
     granite,
+    granite_hybrid,
+    granite_hybrid_config,
     granite_moe,
+    granite_moe_shared,
+    granite_moe_swa,
     granite_swa,
     hyperclovax,
 )
@@ -33,6 +39,7 @@ from pyengine.model.architectures.families.mistral import ministral3, mistral
 from pyengine.model.architectures.families.mixtral import mixtral
 from pyengine.model.architectures.families.nemotron import arcee, jais2, nemotron
 from pyengine.model.architectures.families.olmo import olmo, olmo2, olmo3, olmoe
+from pyengine.model.architectures.families.phi import phi
 from pyengine.model.architectures.families.phi3 import phi3
 from pyengine.model.architectures.families.qwen2 import qwen2, qwen2_moe
 from pyengine.model.architectures.families.qwen3 import mellum, qwen3, qwen3_moe, qwen3_vl_moe
@@ -84,6 +91,8 @@ ARCHITECTURES: dict[str, Build] = {
     "Ernie4_5_MoeForCausalLM": decoder(ernie4_5_moe),
     "Exaone4ForCausalLM": decoder(exaone4),
     "ExaoneMoeForCausalLM": decoder(exaone_moe),
+    "FalconForCausalLM": decoder(falcon, falcon_config),
+    "GPTNeoXForCausalLM": decoder(gpt_neox, gpt_neox_config),
     "Gemma2ForCausalLM": decoder(gemma2),
     "Gemma3ForCausalLM": decoder(gemma3),
     "Gemma3ForConditionalGeneration": decoder(gemma3),
@@ -97,6 +106,9 @@ ARCHITECTURES: dict[str, Build] = {
     "GptOssForCausalLM": decoder(gpt_oss),
     "GraniteForCausalLM": decoder(granite),
     "GraniteMoeForCausalLM": decoder(granite_moe),
+    "GraniteMoeHybridForCausalLM": decoder(granite_hybrid, granite_hybrid_config),
+    "GraniteMoeSWAForCausalLM": decoder(granite_moe_swa),
+    "GraniteMoeSharedForCausalLM": decoder(granite_moe_shared),
     "GraniteSWAForCausalLM": decoder(granite_swa),
     "HeliumForCausalLM": decoder(helium),
     "HyperCLOVAXForCausalLM": decoder(hyperclovax),
@@ -122,6 +134,7 @@ ARCHITECTURES: dict[str, Build] = {
     "Olmo3ForCausalLM": decoder(olmo3),
     "OlmoeForCausalLM": decoder(olmoe),
     "Phi3ForCausalLM": decoder(phi3),
+    "PhiForCausalLM": decoder(phi),
     "Qwen2ForCausalLM": decoder(qwen2),
     "Qwen2MoeForCausalLM": decoder(qwen2_moe),
     "Qwen2VLForConditionalGeneration": decoder(qwen2),
@@ -164,6 +177,20 @@ def find_architecture(name: str) -> Build:
             f"{type(error).__name__}: {error}"
         ) from error
     return loaded
+
+
+def respelled(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's config.json in the names that most families have.
+
+    Args:
+        name: The architecture's; of an unknown one, all stays.
+        config: The model's config.json.
+
+    Raises:
+        ModelLoadError: config.json lacks something, or it is of no use.
+    """
+    build = ARCHITECTURES.get(name)
+    return build.respelled(config) if isinstance(build, Family) else dict(config)
 
 
 def traits_of(name: str, config: Mapping[str, Any]) -> Traits | None:

@@ -125,6 +125,28 @@ class BesideExperts:
 
 
 @dataclass(frozen=True)
+class OfResidual:
+    """A block that reads what its layer was given, by a norm of its own.
+
+    Attributes:
+        residual: Hidden states, [tokens, hidden], with all that was added before the layer.
+        norm: Of what goes into the block.
+        block: What reads that.
+        given: What it reads.
+    """
+
+    residual: Buffer
+    norm: Norm
+    block: Block
+    given: Buffer
+
+    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        """See :class:`Block`; ``x`` is not read."""
+        self.norm(self.residual, None, self.given, tokens)
+        self.block(step, self.given, out, tokens)
+
+
+@dataclass(frozen=True)
 class Gated:
     """A block whose output each token multiplies by the sigmoid of a number of its own."""
 

@@ -4,8 +4,8 @@ feed-forward layer, each with norms before or after or both::
     x ─┬─ norm ─ attention ─ norm ─ + ─┬─ norm ─ feed-forward ─ norm ─ + ─►
        └────────────────────────────┘  └──────────────────────────────┘
 
-    x ─┬─ norm ─┬─ attention ────── + ─ + ─►      parallel
-       │        └─ feed-forward ────┘   │
+    x ─┬─ norm ─┬─ attention ────── + ─ + ─►      parallel; the second may have
+       │        └─ feed-forward ────┘   │         a norm of its own
        └────────────────────────────────┘
 
 An architecture says by its :class:`Traits` what its layers are made of; the forward pass is the
@@ -59,7 +59,10 @@ class Decoder:
             head = weights.rows_of(table)
         else:
             head = weights.outputs({f"{names.head}.weight": info.vocab_size}, hidden)
-        self._head = parts.head(head, info)
+        bias = {f"{names.head}.bias": info.vocab_size}
+        self._head = parts.head(
+            head, info, weights.vectors(bias) if made.traits.head_bias else None
+        )
         self._embedded = scaling(parts, made.traits.embedding_scale)
         self._normed_last = scaling(parts, made.traits.logits_scale)
         self._headed = capping(parts, made.traits.logits_cap)
@@ -114,9 +117,11 @@ class Family:
 
     Attributes:
         traits: Reads from a config.json what sets its models apart.
+        respelled: Says what its config.json says by the names that most families have.
     """
 
     traits: Callable[[Mapping[str, Any]], Traits]
+    respelled: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
 
     def __call__(
         self, info: ModelInfo, config: Mapping[str, Any], weights: Weights, parts: Parts
@@ -125,9 +130,17 @@ class Family:
         return Decoder(Projections(info, config, weights, parts, self.traits(config)))
 
 
-def decoder(traits: Callable[[Mapping[str, Any]], Traits]) -> Family:
-    """An architecture whose traits are those that ``traits`` reads from a config.json."""
-    return Family(traits)
+def decoder(
+    traits: Callable[[Mapping[str, Any]], Traits],
+    respelled: Callable[[Mapping[str, Any]], dict[str, Any]] = dict,
+) -> Family:
+    """An architecture whose traits are those that ``traits`` reads from a config.json.
+
+    Args:
+        traits: Given a config.json in the names that most families have.
+        respelled: Says a config.json in these names, where the family has its own.
+    """
+    return Family(traits, respelled)
 
 
 def _check(made: Projections) -> None:

@@ -36,6 +36,19 @@ def head_order(head_dim: int, rotated: int, *, interleaved: bool) -> Order | Non
     return None if np.array_equal(order, np.arange(head_dim)) else order
 
 
+def by_kind_order(head_dim: int, groups: int, queries: int) -> Order:
+    """The order of rows that has all queries first, then all keys, then all values.
+
+    Args:
+        head_dim: Elements of a head.
+        groups: Key and value heads; the file has for each its queries, its key and its value.
+        queries: Query heads of each group.
+    """
+    rows = np.arange(groups * (queries + 2) * head_dim).reshape(groups, queries + 2, head_dim)
+    parts = rows[:, :queries], rows[:, queries], rows[:, queries + 1]
+    return np.concatenate([part.reshape(-1) for part in parts])
+
+
 def rows_order(order: Order, heads: int, others: int) -> Order:
     """The order of ``heads`` heads' elements; ``others`` elements behind them stay."""
     starts = np.arange(heads)[:, None] * len(order)

@@ -13,6 +13,7 @@ from pyengine.model.architectures.blocks import (
     FeedForward,
     Gated,
     NormedAfter,
+    OfResidual,
     SelfAttention,
     Sum,
 )
@@ -63,7 +64,10 @@ class SequentialLayer:
 
 
 class ParallelLayer:
-    """Attention and a feed-forward layer, both of the same norm's output."""
+    """Attention and a feed-forward layer, both of what the layer is given.
+
+    The norm is attention's, and the feed-forward layer's where that has none of its own.
+    """
 
     def __init__(self, norm: Norm, add: Norm, attention: Block, mlp: Block) -> None:
         self._norm = norm
@@ -150,12 +154,16 @@ class Layers:
 
         first = made.norm(named(names.before_attention))
         attention = self._wrapped(self._self_attention(index, start), named(names.after_attention))
-        if made.traits.parallel:
-            mlp = self._wrapped(self._mlp(index, start), named(names.after_mlp))
-            return ParallelLayer(first, made.parts.no_norm(), attention, mlp)
-        second = made.norm(named(names.before_mlp))
-        mlp = self._wrapped(self._mlp(index, start), named(names.after_mlp))
-        return SequentialLayer((first, second), attention, mlp)
+        second = named(names.before_mlp)
+        mlp = self._mlp(index, start)
+        if not made.traits.parallel:
+            mlp = self._wrapped(mlp, named(names.after_mlp))
+            return SequentialLayer((first, made.norm(second)), attention, mlp)
+        if second is not None:
+            given = self._hidden("what the feed-forward layer reads")
+            mlp = OfResidual(self._stream.residual, made.norm(second), mlp, given)
+        mlp = self._wrapped(mlp, named(names.after_mlp))
+        return ParallelLayer(first, made.parts.no_norm(), attention, mlp)
 
     def _self_attention(self, index: int, start: str) -> Block:
         made, prefix = self._made, f"{start}{self._made.traits.names.attention}"

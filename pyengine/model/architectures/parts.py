@@ -31,9 +31,12 @@ from pyengine.model.weights.matrix import Matrix
 ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
+    "gelu": "gelu",
+    "gelu_python": "gelu",
     "gelu_pytorch_tanh": "gelu_tanh",
     "gelu_new": "gelu_tanh",
     "gelu_fast": "gelu_tanh",
+    "relu": "relu",
     "relu2": "relu2",
 }
 """The kernels' activations, by their names in a config.json."""
@@ -44,7 +47,7 @@ class Activation:
     """A feed-forward layer's activation.
 
     Attributes:
-        kind: ``silu``, ``gelu_tanh``, ``relu2`` or ``clamped_swiglu``.
+        kind: ``silu``, ``gelu``, ``gelu_tanh``, ``relu``, ``relu2`` or ``clamped_swiglu``.
         limit: The largest number of the clamped one; None for the others.
     """
 
@@ -212,10 +215,10 @@ class Parts(Protocol):
                 the bias, which all of them have, is added once.
         """
 
-    def head(self, weight: Matrix, info: ModelInfo) -> Linear:
+    def head(self, weight: Matrix, info: ModelInfo, bias: NDArray[Any] | None = None) -> Linear:
         """From hidden states to the logits of all ranks' shares of the vocabulary.
 
-        ``weight`` may be a table's: the device may share its memory.
+        ``weight`` may be a table's: the device may share its memory. ``bias`` is this rank's share.
         """
 
     def norm(self, weight: NDArray[Any], epsilon: float) -> Norm:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pyengine.model.architectures.cache_scales import cache_scales
 from pyengine.model.architectures.expert_weights import expert_weights
-from pyengine.model.architectures.heads import Order, head_order, rows_order
+from pyengine.model.architectures.heads import Order, by_kind_order, head_order, rows_order
 from pyengine.model.architectures.parts import (
     Experts,
     HeadNorm,
@@ -137,7 +137,15 @@ class Projections:
         names, info, heads = self.traits.names.qkv, self.info, self.info.heads[layer]
         has_bias = self.traits.qkv_bias
         queries, kv = info.num_heads * heads.head_dim, heads.size
-        if len(names) == 1:
+        if self.traits.qkv_by_head:
+            weight, bias = self._outputs(
+                {f"{attention}{names[0]}": queries + 2 * kv}, has_bias=has_bias
+            )
+            groups = heads.kv_heads // self.parts.ranks
+            by_kind = by_kind_order(heads.head_dim, groups, info.num_heads // heads.kv_heads)
+            weight = weight.reordered(by_kind)
+            bias = None if bias is None else bias[by_kind]
+        elif len(names) == 1:
             name, widths = f"{attention}{names[0]}", (queries, kv, kv)
             weight = self.weights.fused(f"{name}.weight", widths, info.hidden_size)
             bias = self.weights.fused_vector(f"{name}.bias", widths) if has_bias else None

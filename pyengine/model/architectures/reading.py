@@ -25,6 +25,17 @@ def common(
     }
 
 
+def renamed(config: Mapping[str, Any], **names: str) -> dict[str, Any]:
+    """A config.json that says by the names given here what it says by theirs, where it does.
+
+    Args:
+        config: A model's config.json.
+        names: Its own name of what has the usual one.
+    """
+    own = {usual: config.get(theirs) for usual, theirs in names.items()}
+    return {**config, **{usual: value for usual, value in own.items() if value is not None}}
+
+
 def activation(name: str) -> Activation:
     """The activation that a config.json calls ``name``.
 

@@ -33,7 +33,8 @@ class Names:
         down: The feed-forward layer's output.
         before_attention: The norm of what goes into attention; None: there is none.
         after_attention: The norm of what comes out of it; None: there is none.
-        before_mlp: The norm of what goes into the feed-forward layer; None: there is none.
+        before_mlp: The norm of what goes into the feed-forward layer; None: there is none, and
+            where blocks are parallel, it reads what attention reads.
         after_mlp: The norm of what comes out of it; None: there is none.
     """
 
@@ -193,7 +194,10 @@ class Traits:
     Attributes:
         names: Of its weights.
         tied: Whether the head is the table of tokens.
+        head_bias: Whether the head has a bias.
         qkv_bias: Whether queries, keys and values have a bias.
+        qkv_by_head: One weight has, for each key and value head, the queries' heads that read it,
+            then that head of keys and of values.
         out_bias: Whether attention's output has a bias.
         mlp_bias: Whether the feed-forward layer's projections have a bias.
         layer_norm: Norms subtract the mean.
@@ -211,7 +215,7 @@ class Traits:
         windows: The window of each layer; empty: as config.json says.
         chunks: The positions of a chunk that a layer's queries do not see beyond, by layer; empty:
             there are none.
-        parallel: Attention and the feed-forward layer both read the first norm's output, and both
+        parallel: Attention and the feed-forward layer both read what the layer is given, and both
             are added.
         activation: Of the feed-forward layer.
         gated: Whether the feed-forward layer has gates.
@@ -233,7 +237,9 @@ class Traits:
 
     names: Names = field(default_factory=Names)
     tied: bool = False
+    head_bias: bool = False
     qkv_bias: bool = False
+    qkv_by_head: bool = False
     out_bias: bool = False
     mlp_bias: bool = False
     layer_norm: bool = False

@@ -83,9 +83,10 @@ class CpuParts:
         """By a Rust kernel, in integers where the weights are."""
         return Linear(self.executor, self._pack(weight, bias))
 
-    def head(self, weight: Matrix, info: ModelInfo) -> "Linear":
+    def head(self, weight: Matrix, info: ModelInfo, bias: NDArray[Any] | None = None) -> "Linear":
         """The whole vocabulary."""
-        return Linear(self.executor, self._tables.get(weight) or self._pack(weight))
+        shared = self._tables.get(weight) if bias is None else None
+        return Linear(self.executor, shared or self._pack(weight, bias))
 
     def _pack(self, weight: Matrix, bias: NDArray[Any] | None = None) -> CpuLinear:
         packed = pack(weight, bias, self.dtype)

@@ -13,7 +13,7 @@ from pyengine.model.architectures.reading import (
     refuse,
     with_positions,
 )
-from pyengine.model.architectures.traits import Traits
+from pyengine.model.architectures.traits import Names, Traits
 
 
 def cohere(config: Mapping[str, Any]) -> Traits:
@@ -32,6 +32,7 @@ def _cohere(config: Mapping[str, Any], **own: Any) -> Traits:
     bias = bool(config.get("attention_bias"))
     shared = common(config, tied=True) | {"epsilon": number(config, "layer_norm_eps", 1e-5)}
     return Traits(
+        names=Names(before_mlp=None),
         parallel=True,
         layer_norm=True,
         interleaved=True,

@@ -1,4 +1,6 @@
-"""Granite 3 and 4 (Granite Team, IBM, 2024): a Llama with four multipliers, or one with experts."""
+"""Granite 3 and 4 (Granite Team, IBM, 2024): a Llama with four multipliers, or one with experts,
+perhaps beside one that all tokens go through. Of Granite 4 those models whose layers all attend.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,6 +10,9 @@ from pyengine.model.architectures.experts import Routing
 from pyengine.model.architectures.reading import common, count, layer_count, number
 from pyengine.model.architectures.traits import ExpertNames, Mixture, Names, Traits
 from pyengine.model.positions import rotary_parameters
+
+SHARED_NAMES = Names(gate_up=("input_linear",), down="output_linear")
+"""Of the expert that all tokens go through, or of the dense layer in its place."""
 
 
 def granite(config: Mapping[str, Any]) -> Traits:
@@ -27,10 +32,23 @@ def granite(config: Mapping[str, Any]) -> Traits:
 
 def granite_swa(config: Mapping[str, Any]) -> Traits:
     """The traits of a Granite with sliding windows and sinks, and a base of positions by layer."""
+    return _swa(config, granite(config))
+
+
+def granite_moe_swa(config: Mapping[str, Any]) -> Traits:
+    """The same with experts, by newer names."""
+    traits = granite_moe(config)
+    assert traits.mixture is not None
+    names = ExpertNames(gate_up=("experts.gate_up_proj[{}]",), down="experts.down_proj[{}]")
+    mixture = replace(traits.mixture, router="router", names=names)
+    return _swa(config, replace(traits, mixture=mixture))
+
+
+def _swa(config: Mapping[str, Any], traits: Traits) -> Traits:
     rotary = rotary_parameters(config)
     bases = config.get("layer_rope_theta") or [rotary["rope_theta"]] * layer_count(config)
     return replace(
-        granite(config),
+        traits,
         names=Names(sinks="sinks"),
         rotary=tuple({**rotary, "rope_theta": base} if base else None for base in bases),
     )
@@ -45,6 +63,48 @@ def hyperclovax(config: Mapping[str, Any]) -> Traits:
     # Where it is left out, scores are scaled as everywhere.
     scale = traits.attention_scale if config.get("attention_multiplier") is not None else None
     return replace(traits, attention_scale=scale)
+
+
+def granite_moe_shared(config: Mapping[str, Any]) -> Traits:
+    """The traits of a Granite with experts, beside one that all tokens go through."""
+    traits, inner = granite_moe(config), config.get("shared_intermediate_size")
+    if not inner:
+        return traits
+    assert traits.mixture is not None
+    mixture = replace(
+        traits.mixture,
+        mlp="",
+        router="block_sparse_moe.router.layer",
+        names=ExpertNames(
+            gate_up=("block_sparse_moe.input_linear.weight[{}]",),
+            down="block_sparse_moe.output_linear.weight[{}]",
+        ),
+        shared="shared_mlp",
+        shared_inner=inner,
+    )
+    return replace(traits, names=SHARED_NAMES, mixture=mixture)
+
+
+def granite_hybrid_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A Granite 4's config.json in the usual names: layers with a recurrent state are refused."""
+    kinds = config.get("layer_types") or config.get("layers_block_type")
+    if not isinstance(kinds, list):
+        kinds = ["mamba"] * int(config.get("num_hidden_layers") or 0)
+    usual = ["full_attention" if kind == "attention" else kind for kind in kinds]
+    return {**config, "layer_types": usual}
+
+
+def granite_hybrid(config: Mapping[str, Any]) -> Traits:
+    """The traits of a Granite 4 whose layers all attend, dense or with experts."""
+    if config.get("num_local_experts"):
+        traits = granite_moe_shared(config)
+    else:
+        names = replace(SHARED_NAMES, mlp="shared_mlp.")
+        inner = (count(config, "shared_intermediate_size"),) * layer_count(config)
+        traits = replace(granite(config), names=names, inner=inner)
+    if config.get("position_embedding_type") == "rope":
+        return traits
+    return replace(traits, rotary=(None,) * layer_count(config))
 
 
 def granite_moe(config: Mapping[str, Any]) -> Traits:

@@ -171,9 +171,9 @@ class TorchParts:
         """The Rust kernels, on as many threads as torch has."""
         return CpuKernels(torch.get_num_threads())
 
-    def head(self, weight: Matrix, info: ModelInfo) -> Linear:
+    def head(self, weight: Matrix, info: ModelInfo, bias: NDArray[Any] | None = None) -> Linear:
         """Gathers the shares of all ranks."""
-        linear = self.linear(weight)
+        linear = self.linear(weight, bias)
         return linear if self.ranks == 1 else GatheredHead(self, self.group, linear, info)
 
     def norm(self, weight: NDArray[Any], epsilon: float) -> TorchNorm:

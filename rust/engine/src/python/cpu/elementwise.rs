@@ -11,7 +11,9 @@ use crate::error::Error;
 pub(super) fn activation(name: &str, limit: Option<f32>) -> Result<Activation, Error> {
     match (name, limit) {
         ("silu", None) => Ok(Activation::Silu),
+        ("gelu", None) => Ok(Activation::Gelu),
         ("gelu_tanh", None) => Ok(Activation::GeluTanh),
+        ("relu", None) => Ok(Activation::Relu),
         ("relu2", None) => Ok(Activation::SquaredRelu),
         ("clamped_swiglu", Some(limit)) if limit > 0.0 => Ok(Activation::ClampedSwiglu { limit }),
         _ => invalid(format!("there is no activation {name:?} with a limit of {limit:?}")),

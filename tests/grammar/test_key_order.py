@@ -222,6 +222,30 @@ def test_a_required_key_is_not_passed_over() -> None:
         assert not all(map(state.advance, demo().ids(begun))), begun
 
 
+def test_many_keys_beside_a_number_that_is_not_whole() -> None:
+    """More than the parser has bits for, in the schema's order."""
+    keys: dict[str, Any] = {f"key{at}": {"type": "integer"} for at in range(100)}
+    keys["part"] = {"type": "number", "not": {"multipleOf": 1}}
+    schema = {"type": "object", "properties": keys, "required": ["key3", "key80"]}
+    strict = demo().compile(
+        {"kind": "json_schema", "schema": schema | {"additionalProperties": False}}
+    )
+    other = {"^z": {"type": "integer"}}
+    loose = demo().compile({"kind": "json_schema", "schema": schema | {"patternProperties": other}})
+    for text, valid in [
+        ('{"key3": 1, "key80": 2}', (True, True)),
+        ('{"key0": 0, "key3": 1, "key80": 2, "key99": 3, "part": 0.5}', (True, True)),
+        ('{"key3": 1, "key80": 2, "z1": 1, "z2": 2}', (False, True)),
+        ('{"key3": 1, "key80": 2, "part": 5}', (False, False)),
+        ('{"key80": 2}', (False, False)),
+        ('{"key3": 1}', (False, False)),
+        ('{"key3": 1, "z": 1, "key80": 2}', (False, False)),
+        ('{"key80": 2, "key3": 1}', (False, False)),
+    ]:
+        accepted = tuple(demo().accepted(compiled, text) is None for compiled in (strict, loose))
+        assert accepted == valid, text
+
+
 def test_many_keys_are_taken_and_too_many_refused_by_name() -> None:
     many = {f"key{at}": {"type": "integer"} for at in range(64)}
     schema: dict[str, Any] = {"type": "object", "properties": many, "required": list(many)}
@@ -230,7 +254,9 @@ def test_many_keys_are_taken_and_too_many_refused_by_name() -> None:
     assert accepts(schema, backwards)
     assert not accepts(schema, backwards.replace("key7", "key8"))
     schema["properties"] = many | {"more": {}}
-    with pytest.raises(ValueError, match="'key_order': in any order at most 64 properties may"):
+    with pytest.raises(
+        ValueError, match="'properties' at #: an object has 65; in any key order the limit is 64"
+    ):
         accepts(schema, backwards)
 
 

@@ -4,6 +4,7 @@
 //! states times their children, and the patterns that are written.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use serde_json::{Map, Value, json};
 
@@ -11,9 +12,10 @@ use crate::Refusal;
 use crate::Unenforceable;
 use crate::expression::{Expr, KINDS, Path, TRUE};
 use crate::language::{ANY, Node};
-use crate::normal_form::case::{ArrayCase, Case, NumberCase, ObjectCase, TextCase};
+use crate::normal_form::case::{ArrayCase, Case, NumberCase, ObjectCase, Property, TextCase};
 use crate::normal_form::states::States;
 use crate::normalizer::Normalizer;
+use crate::number::Decimal;
 
 /// Matches every name. llguidance computes masks for this pattern ten times as fast as for an empty one.
 const ANY_NAME: &str = "^(?s:.*)$";
@@ -88,7 +90,7 @@ impl Writer<'_, '_> {
         self.depth += 1;
         let deepest = self.normalizer.limits.result_depth;
         if self.depth > deepest {
-            return Err(Refusal::TooLarge(format!("the schema is nested more than {deepest} deep")));
+            return Err(Refusal::TooLarge(format!("the schema at # is nested more than {deepest} deep")));
         }
         let mut options: Vec<Map<String, Value>> = Vec::new();
         let mut spelled = Vec::new();
@@ -97,9 +99,12 @@ impl Writer<'_, '_> {
                 Case::Null => options.push(object(json!({"type": "null"}))),
                 Case::Boolean { no: true, yes: true } => options.push(object(json!({"type": "boolean"}))),
                 Case::Boolean { yes, .. } => spelled.push(json!(yes)),
-                Case::Number(case) => match self.number(case)? {
-                    Ok(values) => spelled.extend(values),
-                    Err(option) => options.push(option),
+                Case::Number(case) => match &case.among {
+                    Some(among) => self.numbers(case, among, &mut spelled, &mut options)?,
+                    None => {
+                        let option = self.number(case)?;
+                        options.push(option);
+                    }
                 },
                 Case::Text(case) => match &case.among {
                     Some(among) if case.formats.is_empty() => {
@@ -145,19 +150,37 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    fn number(&mut self, case: &NumberCase) -> Result<Result<Vec<Value>, Map<String, Value>>, Refusal> {
+    /// Numbers one by one; whole ones that a double rounds are ranges of one.
+    fn numbers(
+        &mut self,
+        case: &NumberCase,
+        among: &[Decimal],
+        spelled: &mut Vec<Value>,
+        options: &mut Vec<Map<String, Value>>,
+    ) -> Result<(), Refusal> {
         self.report(&case.open)?;
-        if let Some(among) = &case.among {
-            let values =
-                among.iter().filter(|number| number.is_exact_bound()).filter_map(|number| number.to_value());
-            let values: Vec<Value> = values.collect();
-            if values.len() == among.len() {
-                return Ok(Ok(values));
+        let (mut exact, mut wide) = (Vec::new(), Vec::new());
+        for number in among {
+            match number.to_value() {
+                Some(value) if number.is_exact_bound() => exact.push(value),
+                Some(value) if number.is_whole() && self.normalizer.compiler.wide => {
+                    wide.push(object(json!({"type": "integer", "minimum": value, "maximum": value})));
+                }
+                _ => {
+                    // Without it any number is allowed.
+                    self.report(&[case.among_path])?;
+                    options.push(object(json!({"type": "number"})));
+                    return Ok(());
+                }
             }
-            return Err(Refusal::Unenforceable(
-                "a number in 'enum' or 'const' has more digits than can be enforced".to_owned(),
-            ));
         }
+        spelled.extend(exact);
+        options.extend(wide);
+        Ok(())
+    }
+
+    fn number(&mut self, case: &NumberCase) -> Result<Map<String, Value>, Refusal> {
+        self.report(&case.open)?;
         let whole = matches!(case.whole, Some((true, _)));
         let mut out = object(json!({ "type": if whole { "integer" } else { "number" } }));
         for (bound, included, left_out) in
@@ -182,7 +205,7 @@ impl Writer<'_, '_> {
         {
             out.insert("not".to_owned(), json!({"multipleOf": 1}));
         }
-        Ok(Err(out))
+        Ok(out)
     }
 
     fn text(&mut self, case: &TextCase) -> Result<Map<String, Value>, Refusal> {
@@ -271,6 +294,7 @@ impl Writer<'_, '_> {
             case.others.iter().copied().filter(|(_, value)| self.states.productive.contains(value)).collect();
         let mut known: Vec<_> = case.properties.iter().collect();
         known.sort_by_key(|(name, property)| (property.order, (*name).clone()));
+        self.check_properties(case, &known)?;
         let (mut properties, mut required) = (Map::new(), Vec::new());
         for (name, property) in known {
             let there = self.states.productive.contains(&property.value);
@@ -314,6 +338,38 @@ impl Writer<'_, '_> {
             out.insert("maxProperties".to_owned(), json!(max));
         }
         Ok(out)
+    }
+
+    /// Refuses more properties than the compiler of the result takes.
+    fn check_properties(&self, case: &ObjectCase, known: &[(&Rc<str>, &Property)]) -> Result<(), Refusal> {
+        if let Some(most) = self.normalizer.compiler.any_order {
+            let required = known.iter().filter(|(_, property)| property.required).count() as u64;
+            let counted = case.min.max(case.max.unwrap_or(0)).saturating_sub(required);
+            let most = most - (u64::BITS - counted.leading_zeros()) as usize;
+            if let Some((_, property)) = known.get(most) {
+                let (path, count) = (self.normalizer.name(property.named.0), known.len());
+                return Err(Refusal::TooLarge(format!(
+                    "{path}: an object has {count}; in any key order the limit is {most}"
+                )));
+            }
+        }
+        let most = self.normalizer.limits.properties;
+        if let Some((_, property)) = known.get(most) {
+            let (path, count) = (self.normalizer.name(property.named.0), known.len());
+            return Err(Refusal::TooLarge(format!("{path}: an object has {count}; the limit is {most}")));
+        }
+        let most = self.normalizer.limits.optional;
+        let mut run = 0;
+        for (_, property) in known {
+            run = if property.required { 0 } else { run + 1 };
+            if run > most {
+                let path = self.normalizer.name(property.named.0);
+                return Err(Refusal::TooLarge(format!(
+                    "{path}: an object has more than {most} optional ones without a required one between them"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// A pattern for the other names. llguidance excludes the known names from a pattern itself, but also applies the

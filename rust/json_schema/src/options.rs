@@ -20,6 +20,8 @@ pub struct Compiler {
     pub wide: bool,
     /// `uniqueItems` beside `items` with at most 64 values, where there are no `prefixItems`.
     pub distinct: bool,
+    /// Keys come in any order, and an object may have so many properties and bits of a counter of others.
+    pub any_order: Option<usize>,
     /// It does not exclude the names in `properties` from `patternProperties` itself, save from the pattern of all names.
     pub names_apart: bool,
 }
@@ -44,6 +46,10 @@ pub struct Limits {
     pub cases: usize,
     /// How many different schemas the result may have.
     pub states: usize,
+    /// How many properties an object of the result may have.
+    pub properties: usize,
+    /// How many optional ones may come without a required one between them.
+    pub optional: usize,
     /// How deep the schemas of the result may be nested: compilers follow them by recursion.
     pub result_depth: usize,
 }
@@ -59,6 +65,8 @@ impl Default for Limits {
             expressions: 1_000_000,
             cases: 1_000,
             states: 20_000,
+            properties: 5_000,
+            optional: 1_900,
             result_depth: 100,
         }
     }

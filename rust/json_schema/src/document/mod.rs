@@ -146,7 +146,10 @@ impl<'a> Document<'a> {
             }
             names += pointer.len();
             if self.places.len() >= self.limits.schemas || names > self.limits.pointer_bytes {
-                return Err(Refusal::TooLarge("the schema is too large".to_owned()));
+                return Err(Refusal::TooLarge(format!(
+                    "the schema at # is too large: it has more than {} parts, or their names are too long",
+                    self.limits.schemas
+                )));
             }
             if depth > self.limits.depth {
                 return Err(Refusal::TooLarge(format!(
@@ -156,7 +159,7 @@ impl<'a> Document<'a> {
             }
             let place = self.places.len();
             if let Some(object) = value.as_object() {
-                resource = self.name(object, place, resource)?;
+                resource = self.name(object, place, &pointer, resource)?;
             }
             self.by_pointer.insert(pointer.clone(), place);
             if let Some(object) = value.as_object() {
@@ -172,7 +175,13 @@ impl<'a> Document<'a> {
     }
 
     /// Adds the names of a schema; returns the resource that it belongs to.
-    fn name(&mut self, object: &Map<String, Value>, place: Place, resource: usize) -> Result<usize, Refusal> {
+    fn name(
+        &mut self,
+        object: &Map<String, Value>,
+        place: Place,
+        pointer: &str,
+        resource: usize,
+    ) -> Result<usize, Refusal> {
         let mut resource = resource;
         let key = if self.draft == Draft::Four { "id" } else { "$id" };
         // Before 2019-09 a `$ref` hides all that stands beside it.
@@ -187,7 +196,8 @@ impl<'a> Document<'a> {
                 } else {
                     resource = self.resources.len();
                     if self.by_uri.insert(uri.clone(), resource).is_some() {
-                        return Err(Refusal::Invalid(format!("'{key}' {uri} names two schemas")));
+                        let (at, uri) = (short(pointer), short(&uri));
+                        return Err(Refusal::Invalid(format!("'{key}' at #{at}: {uri} names two schemas")));
                     }
                     self.resources.push(Resource {
                         uri,

@@ -5,6 +5,7 @@
 //! constraints. O(1), but for copies.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
 use crate::expression::{Expr, Kind, Path, TRUE};
@@ -22,6 +23,8 @@ pub(crate) struct NumberCase {
     pub multiple: Option<(Decimal, Path)>,
     pub no_multiple: Vec<(Decimal, Path)>,
     pub among: Option<Vec<Decimal>>,
+    /// The keyword that listed them, or whose bounds leave them.
+    pub among_path: Path,
     pub except: BTreeSet<Decimal>,
     /// The last keyword that excluded some.
     pub except_path: Path,
@@ -71,6 +74,21 @@ pub(crate) struct Property {
     pub order: u32,
     pub value: Expr,
     pub required: bool,
+    pub named: Named,
+}
+
+/// The keyword that named a property first: it is for messages, and tells no cases apart.
+#[derive(Debug, Clone, Copy, Eq)]
+pub(crate) struct Named(pub Path);
+
+impl PartialEq for Named {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Hash for Named {
+    fn hash<H: Hasher>(&self, _state: &mut H) {}
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

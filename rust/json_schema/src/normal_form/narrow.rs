@@ -7,7 +7,9 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::expression::{ArrayRule, Atom, FALSE, NumberRule, ObjectRule, Path, TRUE, TextRule};
-use crate::normal_form::case::{ArrayCase, Case, Count, NumberCase, ObjectCase, Property, TextCase, add};
+use crate::normal_form::case::{
+    ArrayCase, Case, Count, Named, NumberCase, ObjectCase, Property, TextCase, add,
+};
 use crate::normalizer::Normalizer;
 
 /// Properties that only other keywords than `properties` name come last.
@@ -82,7 +84,8 @@ impl NumberCase {
             (NumberRule::Among(numbers), true) => match &mut self.among {
                 Some(among) => among.retain(|number| numbers.contains(number)),
                 None => {
-                    self.among = Some(numbers.iter().copied().collect::<BTreeSet<_>>().into_iter().collect())
+                    self.among = Some(numbers.iter().copied().collect::<BTreeSet<_>>().into_iter().collect());
+                    self.among_path = path;
                 }
             },
             (NumberRule::Among(numbers), false) => {
@@ -206,6 +209,7 @@ impl ObjectCase {
         normalizer: &mut Normalizer<'_>,
         name: &Rc<str>,
         late: bool,
+        path: Path,
     ) -> &mut Property {
         let next = self.properties.len() as u32;
         if !self.properties.contains_key(name) {
@@ -217,7 +221,10 @@ impl ObjectCase {
                     None => normalizer.spent = true,
                 }
             }
-            self.properties.insert(name.clone(), Property { order: LATE + next, value, required: false });
+            self.properties.insert(
+                name.clone(),
+                Property { order: LATE + next, value, required: false, named: Named(path) },
+            );
         }
         let property = self.properties.get_mut(name).unwrap();
         if !late && property.order >= LATE {
@@ -235,20 +242,20 @@ impl ObjectCase {
     ) -> bool {
         match (atom, wanted) {
             (ObjectRule::Requires(name), true) => {
-                let property = self.property(normalizer, name, true);
+                let property = self.property(normalizer, name, true, path);
                 property.required = true;
                 return property.value != FALSE;
             }
             (ObjectRule::Requires(name), false) => {
-                let property = self.property(normalizer, name, true);
+                let property = self.property(normalizer, name, true, path);
                 property.value = FALSE;
                 return !property.required;
             }
             (ObjectRule::Property(name, value), _) => {
                 let value = if wanted { *value } else { normalizer.exprs.not(*value) };
-                let old = self.property(normalizer, name, !wanted).value;
+                let old = self.property(normalizer, name, !wanted, path).value;
                 let joined = normalizer.exprs.and(&[old, value]);
-                let property = self.property(normalizer, name, !wanted);
+                let property = self.property(normalizer, name, !wanted, path);
                 property.value = joined;
                 property.required |= !wanted;
                 return joined != FALSE || !property.required;

@@ -49,10 +49,10 @@ impl Normalizer<'_> {
     fn pieces(&mut self, case: &mut ObjectCase) -> Result<bool, Refusal> {
         let mut pieces = vec![(ANY, TRUE)];
         case.others.clear();
-        let mut paths = case.names.iter().map(|&(_, _, path)| path).chain([case.bound_path]);
         let Some(beside) = self.beside(case) else {
             // A known name is too long for an automaton.
-            let path = paths.next().unwrap_or(0);
+            let named = case.properties.iter().find(|(name, _)| self.finite(&[name]).is_none());
+            let path = named.map_or(case.bound_path, |(_, property)| property.named.0);
             add(&mut case.open, path);
             case.others = pieces;
             return Ok(false);
@@ -84,6 +84,8 @@ impl Normalizer<'_> {
                 break;
             }
         }
+        // The last keyword that speaks of names leaves so few of them.
+        let path = case.names.last().map_or(case.bound_path, |&(_, _, path)| path);
         for &(piece, value) in &pieces {
             let both = self.langs.and(vec![piece, beside]);
             if self.is_nothing(piece, beside) || !self.langs.is_finite(both) {
@@ -92,7 +94,7 @@ impl Normalizer<'_> {
             if let Some(names) = self.langs.strings(both, MAX_NAMES) {
                 for name in names {
                     let name: Rc<str> = name.into();
-                    case.property(self, &name, true).value = value;
+                    case.property(self, &name, true, path).value = value;
                 }
                 return Ok(true);
             }

@@ -131,10 +131,11 @@ impl NumberCase {
     }
 
     /// The same, spelled out.
-    fn spelled(&self, numbers: impl IntoIterator<Item = Decimal>) -> Option<NumberCase> {
+    fn spelled(&self, numbers: impl IntoIterator<Item = Decimal>, path: Path) -> Option<NumberCase> {
         let among: Vec<Decimal> = numbers.into_iter().filter(|&number| self.holds(number)).collect();
         (!among.is_empty()).then(|| NumberCase {
             among: Some(among),
+            among_path: path,
             open: self.open.clone(),
             ..Default::default()
         })
@@ -143,7 +144,7 @@ impl NumberCase {
 
 fn settle_number(mut case: NumberCase, compiler: Compiler) -> Vec<NumberCase> {
     if let Some(among) = case.among.take() {
-        return case.spelled(among).into_iter().collect();
+        return case.spelled(among, case.among_path).into_iter().collect();
     }
     if let Some((of, path)) = case.multiple
         && of.is_whole()
@@ -188,14 +189,14 @@ fn settle_number(mut case: NumberCase, compiler: Compiler) -> Vec<NumberCase> {
             return Vec::new();
         }
         if min.0 == max.0 {
-            return case.spelled([min.0]).into_iter().collect();
+            return case.spelled([min.0], min.2).into_iter().collect();
         }
-        if let Some((of, _)) = case.multiple {
+        if let Some((of, path)) = case.multiple {
             let (first, last) = Decimal::multiples((min.0, min.1), (max.0, max.1), of);
             // Ranges of whole numbers have a short form; multiples of other numbers would be tested with rounding.
             if last < first || of != one && last - first < MAX_SPELLED || last == first {
                 return case
-                    .spelled((first..=last).filter_map(|count| of.times(count)))
+                    .spelled((first..=last).filter_map(|count| of.times(count)), path)
                     .into_iter()
                     .collect();
             }
@@ -294,7 +295,12 @@ fn pieces(mut case: NumberCase, compiler: Compiler) -> Vec<NumberCase> {
         if let (Some(min), Some(max)) = (piece.min, piece.max)
             && min.0 == max.0
         {
-            *piece = NumberCase { among: Some(vec![min.0]), open: piece.open.clone(), ..Default::default() };
+            *piece = NumberCase {
+                among: Some(vec![min.0]),
+                among_path: min.2,
+                open: piece.open.clone(),
+                ..Default::default()
+            };
         }
     }
     out

@@ -63,7 +63,9 @@ impl States {
             self.cases.insert(expr, Rc::new(all));
             let most = normalizer.limits.states;
             if self.cases.len() > most {
-                return Err(Refusal::TooLarge(format!("the schema has more than {most} different parts")));
+                return Err(Refusal::TooLarge(format!(
+                    "the schema at # has more than {most} different parts"
+                )));
             }
         }
         Ok(())

@@ -5,6 +5,7 @@ mod hostile;
 mod numbers;
 mod random;
 mod realistic;
+mod refusals;
 mod suite;
 
 use json_schema_normal_form::{Normalized, Options, Refusal, Unenforceable, normalize};

@@ -75,6 +75,22 @@ pub(crate) fn write(
     schemas.expression(&Value::Object(root)).map(Some)
 }
 
+/// Whether objects with patterns of names are written here, so that the patterns have to leave out the known names.
+pub(crate) fn writes_patterns(schema: &Value) -> bool {
+    fn has_patterns(value: &Value) -> bool {
+        match value {
+            Value::Object(parts) => {
+                let patterns = parts.get("patternProperties").and_then(Value::as_object);
+                patterns.is_some_and(|patterns| patterns.keys().any(|pattern| pattern != ANY_NAME))
+                    || parts.values().any(has_patterns)
+            }
+            Value::Array(parts) => parts.iter().any(has_patterns),
+            _ => false,
+        }
+    }
+    has_patterns(schema) && has_special(schema)
+}
+
 impl Schemas<'_> {
     /// Definitions that name special ones are special too.
     fn find_special(&mut self) {
@@ -96,10 +112,7 @@ impl Schemas<'_> {
     /// Whether some part of a schema is written here.
     fn is_special(&self, schema: &Value) -> bool {
         let Some(schema) = schema.as_object() else { return false };
-        let own = schema.contains_key("not")
-            || numbers::is_wide(schema)
-            || schema.contains_key("uniqueItems")
-            || schema.get("patternProperties").and_then(Value::as_object).is_some_and(are_long)
+        let own = is_special_itself(schema)
             || self.any_order
                 && schema.get("properties").and_then(Value::as_object).is_some_and(|keys| !keys.is_empty())
             || target(schema).is_some_and(|name| self.special.iter().any(|known| known == name));
@@ -276,7 +289,7 @@ impl Schemas<'_> {
         let before =
             |at: usize| passed.iter().filter(move |one| **one < at).map(|one| format!("bit_set({one})"));
         if bits.end > BITS {
-            return Err(self.too_many(&keys, bits));
+            return self.chain(object, &keys, &required, least, most);
         }
         let others = self.others(object)?;
         let (open, comma, close) =
@@ -300,17 +313,40 @@ impl Schemas<'_> {
         self.writer.define("r", &format!("{open} {members}"))
     }
 
-    fn too_many(&self, keys: &[(&String, &Value)], bits: Bits) -> Refusal {
-        let shown = keys.iter().take(3).map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-        let most = BITS - (bits.end - bits.keys);
-        let why = match self.any_order {
-            true => "'key_order': in any order",
-            false => "'not': beside a number that is not whole",
-        };
-        refusal(format!(
-            "{why} at most {most} properties may come, but an object has {}: {shown}, ...",
-            keys.len()
-        ))
+    /// An object of more keys than a parameter has bits, in the schema's order: two rules for each key, one where it is the
+    /// first. At least `least` others come, and at most `most`.
+    fn chain(
+        &mut self,
+        object: &Object,
+        keys: &[(&String, &Value)],
+        required: &[usize],
+        least: u64,
+        most: Option<u64>,
+    ) -> Result<String, Refusal> {
+        let (open, comma, close) =
+            (self.mark(false, "{", true)?, self.mark(true, self.comma, true)?, self.mark(true, "}", false)?);
+        let colon = self.mark(true, self.colon, true)?;
+        let others = if most == Some(0) { Vec::new() } else { self.others(object)? };
+        let (mut first, mut more) = (close.clone(), close.clone());
+        if !others.is_empty() {
+            let bits = Bits::new(0, least.max(most.unwrap_or(0)), false);
+            let room = most.map(|most| format!("lt({}, {most})", bits.counter())).unwrap_or_default();
+            let enough = if least > 0 { format!("ge({}, {least})", bits.counter()) } else { String::new() };
+            let mut members = Members::new(self.writer)?;
+            others.iter().for_each(|other| members.add(other, &bits.counted(), &room));
+            (first, more) = members.write_both(self.writer, &comma, &close, &enough);
+        }
+        for (at, (name, value)) in keys.iter().enumerate().rev() {
+            let value = self.expression(value)?;
+            let member =
+                format!("{} {colon} {value} {more}", literal(&Value::String((*name).clone()).to_string()));
+            let passed =
+                |next: &str| if required.contains(&at) { String::new() } else { format!(" | {next}") };
+            let (before, behind) = (passed(&first), passed(&more));
+            first = self.writer.define("r", &format!("{member}{before}"))?;
+            more = self.writer.define("r", &format!("{comma} {member}{behind}"))?;
+        }
+        self.writer.define("r", &format!("{open} {first}"))
     }
 
     /// The members besides known ones: their names and values.
@@ -378,6 +414,23 @@ impl Bits {
             (false, true) => "_".to_owned(),
             (false, false) => format!("set_bit({})", self.keys),
         }
+    }
+}
+
+/// Whether a schema is one that llguidance cannot compile, whatever its parts are.
+fn is_special_itself(schema: &Object) -> bool {
+    schema.contains_key("not")
+        || numbers::is_wide(schema)
+        || schema.contains_key("uniqueItems")
+        || schema.get("patternProperties").and_then(Value::as_object).is_some_and(are_long)
+}
+
+/// Whether some part of a schema is one that llguidance cannot compile.
+fn has_special(value: &Value) -> bool {
+    match value {
+        Value::Object(parts) => is_special_itself(parts) || parts.values().any(has_special),
+        Value::Array(parts) => parts.iter().any(has_special),
+        _ => false,
     }
 }
 

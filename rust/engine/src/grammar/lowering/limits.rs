@@ -12,9 +12,9 @@ use crate::grammar::lowering::description::refusal;
 /// a schema that refer to each other times the nesting of each. It recurses on the stack of the compiling thread.
 const MAX_RECURSION: usize = 10_000;
 /// How many properties an object may have: llguidance takes the square of them.
-const MAX_PROPERTIES: usize = 5_000;
+pub(crate) const MAX_PROPERTIES: usize = 5_000;
 /// How many of them may be optional one after the other: each is four items in the parser's row, which has a limit.
-const MAX_OPTIONAL: usize = 1_900;
+pub(crate) const MAX_OPTIONAL: usize = 1_900;
 /// The largest `multipleOf`, its powers of ten aside: llguidance visits every remainder before its limits count.
 const MAX_FACTOR: u64 = 100_000;
 

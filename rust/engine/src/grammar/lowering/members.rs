@@ -37,12 +37,23 @@ impl Members {
     /// Writes the rules, with `separator` between two members and `end` behind the last, which may come where the parameter
     /// fulfils `ended`, if that is not empty; gives an expression for all of it.
     pub(crate) fn write(self, writer: &mut Writer, separator: &str, end: &str, ended: &str) -> String {
+        self.write_both(writer, separator, end, ended).0
+    }
+
+    /// The same with an expression for what comes behind another member, too.
+    pub(crate) fn write_both(
+        self,
+        writer: &mut Writer,
+        separator: &str,
+        end: &str,
+        ended: &str,
+    ) -> (String, String) {
         for (rule, before) in [(&self.first, ""), (&self.more, separator)] {
             let members = self.ways.iter().map(|member| format!("{before} {member}"));
             let ways: Vec<String> = [format!("{end}{}", on(ended))].into_iter().chain(members).collect();
             writer.write(&format!("{rule}::_"), &ways.join(" | "));
         }
-        format!("{}::0", self.first)
+        (format!("{}::0", self.first), format!("{}::0", self.more))
     }
 }
 

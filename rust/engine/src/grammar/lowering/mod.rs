@@ -21,7 +21,7 @@ mod members;
 mod numbers;
 pub(crate) mod pattern;
 
-use json_schema_normal_form::{Compiler, Options, normalize};
+use json_schema_normal_form::{Compiler, Limits, Options, normalize};
 use serde_json::{Value, json};
 
 use crate::grammar::Refusal;
@@ -29,7 +29,8 @@ use crate::grammar::cancellation::CancelToken;
 use crate::grammar::context::Tokens;
 use crate::grammar::lowering::description::{Description, KeyOrder, Whitespace, refusal};
 use crate::grammar::lowering::lark::{Lexeme, Node, Writer, literal, regex};
-use crate::grammar::lowering::limits::{check_lark, check_schema};
+use crate::grammar::lowering::limits::{MAX_OPTIONAL, MAX_PROPERTIES, check_lark, check_schema};
+use crate::grammar::lowering::members::BITS;
 
 /// The input of llguidance.
 #[derive(Debug, Clone, PartialEq)]
@@ -192,14 +193,25 @@ fn json_schema(
     let (schema, whitespace, name, any_order) = match description {
         Description::JsonSchema { schema, whitespace, unenforceable, name, key_order } => {
             let any_order = key_order == KeyOrder::Any;
-            let compiler = Compiler { fractions: true, wide: true, distinct: true, names_apart: any_order };
+            let compiler = Compiler {
+                fractions: true,
+                wide: true,
+                distinct: true,
+                any_order: any_order.then_some(BITS),
+                names_apart: any_order,
+            };
+            let limits = Limits { properties: MAX_PROPERTIES, optional: MAX_OPTIONAL, ..Limits::default() };
             let options = Options {
                 unenforceable,
                 compiler,
+                limits,
                 cancelled: &|| cancel.check().is_err(),
-                ..Options::default()
             };
-            let normal = normalize(&schema, &options);
+            let mut normal = normalize(&schema, &options);
+            if !any_order && normal.as_ref().is_ok_and(|normal| json::writes_patterns(&normal.schema)) {
+                let compiler = Compiler { names_apart: true, ..compiler };
+                normal = normalize(&schema, &Options { compiler, ..options });
+            }
             cancel.check()?;
             let normal = normal.map_err(|refused| refusal(named(&name, refused.to_string())))?;
             check_schema(&normal.schema).map_err(|refused| refusal(named(&name, refused.message)))?;

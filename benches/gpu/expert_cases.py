@@ -18,7 +18,11 @@ from pyengine.model.torch.layers.expert_tensors import ExpertTensors
 from pyengine.model.torch.layers.experts import ExpertProducts
 from pyengine.model.torch.layers.fused_experts import FusedExperts, load_fused_library
 from pyengine.model.torch.layers.fused_selection import ups_first
-from pyengine.model.torch.layers.grouped_experts import GroupedExperts, has_grouped_mm
+from pyengine.model.torch.layers.grouped_experts import (
+    GroupedExperts,
+    dense_layers,
+    has_grouped_mm,
+)
 from pyengine.model.torch.ops import KERNELS, REFERENCES
 
 
@@ -41,7 +45,9 @@ def expert_cases(bench: Bench) -> Iterator[Case]:
     by_torch = not bench.cuda or has_grouped_mm(bench.device, torch.bfloat16)
 
     def made(tensors: ExpertTensors, chosen: int) -> ExpertProducts:
-        return GroupedExperts(KERNELS if bench.cuda else REFERENCES, Routing(chosen), SILU, tensors)
+        ops = KERNELS if bench.cuda else REFERENCES
+        layers = dense_layers(ops, tensors)
+        return GroupedExperts(ops, bench.device, Routing(chosen), SILU, layers)
 
     yield from cases(bench, "torch" if by_torch else "triton", made)
 

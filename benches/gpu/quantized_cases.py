@@ -15,7 +15,7 @@ from benches.gpu.floors import Shape
 from benches.gpu.layer_cases import works
 from benches.gpu.part import Bench
 from benches.gpu.timing import Work, copies
-from pyengine.kernels.layers.packed_product import PackedTensor
+from pyengine.kernels.layers.packed_tensor import PackedTensor
 from pyengine.kernels.layers.quantize import FLOAT8
 
 ROWS = (1, 64, 2048)

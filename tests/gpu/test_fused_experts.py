@@ -23,7 +23,7 @@ from pyengine.model.torch.layers.fused_selection import (  # noqa: E402
     TOLERANCE,
     ups_first,
 )
-from pyengine.model.torch.layers.grouped_experts import GroupedExperts  # noqa: E402
+from pyengine.model.torch.layers.grouped_experts import GroupedExperts, dense_layers  # noqa: E402
 from pyengine.model.torch.ops import KERNELS  # noqa: E402
 from tests.model.test_fused_experts import all_calls  # noqa: E402
 
@@ -69,7 +69,8 @@ def both(tensors: ExpertTensors, activation: Activation) -> tuple[FusedExperts, 
 
     library = load_fused_library()
     fused = FusedExperts(library, ups_first(tensors), activation, CHOSEN, MOST, workspace)
-    return fused, GroupedExperts(KERNELS, Routing(CHOSEN), activation, tensors)
+    layers = dense_layers(KERNELS, tensors)
+    return fused, GroupedExperts(KERNELS, CUDA, Routing(CHOSEN), activation, layers)
 
 
 def given(rows: int, seed: int = 4) -> tuple[Any, Any, Any]:

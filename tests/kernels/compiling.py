@@ -24,9 +24,11 @@ from pyengine.kernels.layers import (
     activation,
     block_product,
     grouped,
+    grouped_packed,
     head_norm,
     norm,
     packed_product,
+    packed_tensor,
     quantize,
     rope,
     router,
@@ -76,25 +78,32 @@ def layers() -> Iterator[tuple[str, Work]]:
             yield f"{dtype} {dim}", work
 
 
-def of_integers(bits: int, group: int, kind: str) -> packed_product.PackedTensor:
-    """Weights that are symmetric, or have zeros, or minimums and scales of float32 beside these."""
-    symmetric = torch.int8 if bits == 8 else torch.uint8
-    values = of(symmetric if kind == "symmetric" else torch.uint8, INTERMEDIATE, HIDDEN * bits // 8)
-    groups = HIDDEN // group, INTERMEDIATE
-    return packed_product.PackedTensor(
+def weights(bits: int, group: int, kind: str, *shape: int) -> packed_tensor.PackedTensor:
+    """Weights of a shape: symmetric integers, some with zeros, or with minimums and scales of
+    float32 beside these; floats, or floats whose scales are powers of two.
+    """
+    *layers, outputs, inputs = shape
+    floats = kind in ("floats", "powers")
+    plain = FP8 if floats else torch.int8
+    wide = bits == 8 and kind not in ("zeros", "minimums")
+    values = of(plain if wide else torch.uint8, *layers, outputs, inputs * bits // 8)
+    groups = *layers, -(-inputs // group), outputs
+    scales = {"powers": torch.uint8, "minimums": FP32, "floats": FP32}.get(kind, BF16)
+    return packed_tensor.PackedTensor(
         values,
-        of(FP32 if kind == "minimums" else BF16, *groups),
+        of(scales, *groups),
         of(torch.uint8, *groups) if kind == "zeros" else None,
         of(FP32, *groups) if kind == "minimums" else None,
         bits,
         group,
+        floats,
     )
 
 
 # Of --quantization, of AWQ, and what takes most room.
 PACKED = [
-    of_integers(4, 32, "symmetric"), of_integers(4, 128, "zeros"), of_integers(4, 32, "minimums"),
-    of_integers(8, 32, "symmetric"), of_integers(8, 16, "minimums"),
+    (4, 32, "symmetric"), (4, 128, "zeros"), (4, 32, "minimums"), (8, 32, "symmetric"),
+    (8, 16, "minimums"),
 ]  # fmt: skip
 
 
@@ -113,7 +122,8 @@ def quantized() -> Iterator[tuple[str, Work]]:
             blocks = small, scales, weight, of_outputs, None, 128, out
             yield kind, partial(block_product.block_product, *blocks)
             for packed in PACKED:
-                yield kind, partial(packed_product.packed_product, x, packed, None, out)
+                matrix = weights(*packed, INTERMEDIATE, HIDDEN)
+                yield kind, partial(packed_product.packed_product, x, matrix, None, out)
 
 
 def experts() -> Iterator[tuple[str, Work]]:
@@ -126,11 +136,25 @@ def experts() -> Iterator[tuple[str, Work]]:
             grouping: dict[str, Any] = {"bias": bias, "groups": 4, "chosen_groups": 2}
             for rules in ({}, {"sigmoid": True} | grouping):
                 yield f"{dtype} {count}", partial(router.route, logits, *given, **rules)
-            weight, biases = of(dtype, count, 2 * inner, hidden), of(dtype, count, 2 * inner)
+            shape = count, 2 * inner, hidden
+            weight, biases = of(dtype, *shape), of(dtype, count, 2 * inner)
             for rows in (ROWS, 16 * TOKENS):
                 x, out = of(dtype, rows, hidden), of(dtype, rows, 2 * inner)
                 work = partial(grouped.grouped, x, weight, biases, ints(count), out)
                 yield f"{dtype} {count}", work
+
+
+def packed_experts() -> Iterator[tuple[str, Work]]:
+    """Of gpt-oss in MXFP4 and in FP8, and of Qwen3-30B-A3B in integers, what takes most room."""
+    small: list[tuple[int, int, str]] = [(4, 32, "powers"), (8, 128, "floats")]
+    integers = [packed for packed in PACKED if packed[2] != "symmetric"]
+    for count, hidden, inner, stored in ((32, 2880, 2880, small), (128, 2048, 768, integers)):
+        for packed in stored:
+            weight = weights(*packed, count, 2 * inner, hidden)
+            for rows in (ROWS, 16 * TOKENS):
+                x, out = of(BF16, rows, hidden), of(BF16, rows, 2 * inner)
+                given = x, weight, of(BF16, count, 2 * inner), ints(count), out
+                yield f"{packed}", partial(grouped_packed.grouped_packed, *given)
 
 
 def sampler() -> Iterator[tuple[str, Work]]:
@@ -210,6 +234,7 @@ PARTS: dict[str, Callable[[], Iterator[tuple[str, Work]]]] = {
     "layers": layers,
     "quantized": quantized,
     "experts": experts,
+    "packed experts": packed_experts,
     "sampler": sampler,
     "attention": attend,
 }

@@ -24,8 +24,9 @@ from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
 from pyengine.kernels.sampling import reference as sampling_reference
 from pyengine.kernels.sampling import sample as sampling
 from pyengine.model.torch.attention.triton import TritonAttention
-from pyengine.model.torch.layers import parts
+from pyengine.model.torch.layers import expert_layers, parts
 from pyengine.model.torch.layers.block_linear import step_of
+from pyengine.model.torch.layers.expert_layers import are_alike
 from pyengine.model.torch.layers.weight_only_linear import has_product
 from pyengine.model.torch.ops import KERNELS
 from pyengine.model.torch.runner import TorchRunner
@@ -64,10 +65,13 @@ class Model:
     shape: dict[str, Any] = field(default_factory=dict)
 
 
+MIXTRAL: dict[str, Any] = {"num_local_experts": 6, "num_experts_per_tok": 2}
+
 MODELS = {
     "plain": Model(),
     "windows": Model({"architectures": ["MistralForCausalLM"], "sliding_window": 64}),
-    "experts": Model(kind=MixtralConfig, shape={"num_local_experts": 6, "num_experts_per_tok": 2}),
+    "experts": Model(kind=MixtralConfig, shape=MIXTRAL),
+    "experts in int4": Model(settings={"quantization": "int4"}, kind=MixtralConfig, shape=MIXTRAL),
     "float8 in blocks": Model(
         {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}},
         partial(packing.block_fp8, side=128),
@@ -106,6 +110,10 @@ def like_a_gpu() -> list[Any]:
     ]  # fmt: skip
     sample = partial(sampling.sample, scratch=scratch)
     kernels.append(patch.object(sampling_reference, "sample", sample))
+    kernels += [
+        patch.object(module, "stay_packed", lambda weights, *_: are_alike(weights))
+        for module in (parts, expert_layers)
+    ]
     return kernels + [
         patch.object(parts, name, as_there)
         for name, as_there in (

@@ -23,6 +23,23 @@ OUTPUTS = 64
 """Outputs of a tile."""
 
 
+@triton.jit
+def tile_of_group(ends_ptr, tile, groups, GROUPS_BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    """Of a tile of ``ROWS`` rows its group, first row, and where the group's rows end; behind the
+    last tile the group is ``groups``.
+    """
+    group = tl.arange(0, GROUPS_BLOCK)
+    end = tl.load(ends_ptr + group, mask=group < groups, other=0)
+    start = tl.load(ends_ptr + group - 1, mask=(group > 0) & (group < groups), other=0)
+    tiles = (end - start + ROWS - 1) // ROWS
+    behind = tl.cumsum(tiles, axis=0)
+    mine = tl.sum((behind <= tile).to(tl.int32), axis=0)
+    is_mine = group == mine
+    first = tl.sum(tl.where(is_mine, start + (tile - behind + tiles) * ROWS, 0), axis=0)
+    stop = tl.sum(tl.where(is_mine, end, 0), axis=0)
+    return mine, first, stop
+
+
 @triton.jit(do_not_specialize=["groups"])
 def grouped_kernel(
     x_ptr, x_stride, weight_ptr, bias_ptr, ends_ptr, out_ptr, out_stride, groups,
@@ -30,17 +47,8 @@ def grouped_kernel(
     ROWS: tl.constexpr, OUTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A grid of tiles of rows and tiles of outputs; ``INPUTS`` by ``WIDTH`` are a group's."""
-    tile = tl.program_id(0)
-    group = tl.arange(0, GROUPS_BLOCK)
-    end = tl.load(ends_ptr + group, mask=group < groups, other=0)
-    start = tl.load(ends_ptr + group - 1, mask=(group > 0) & (group < groups), other=0)
-    tiles = (end - start + ROWS - 1) // ROWS
-    behind = tl.cumsum(tiles, axis=0)
-    mine = tl.sum((behind <= tile).to(tl.int32), axis=0)
+    mine, first, stop = tile_of_group(ends_ptr, tl.program_id(0), groups, GROUPS_BLOCK, ROWS)
     if mine < groups:
-        is_mine = group == mine
-        first = tl.sum(tl.where(is_mine, start + (tile - behind + tiles) * ROWS, 0), axis=0)
-        stop = tl.sum(tl.where(is_mine, end, 0), axis=0)
         row = (first + tl.arange(0, ROWS))[:, None].to(tl.int64)  # [ROWS, 1]
         column = tl.program_id(1) * OUTS + tl.arange(0, OUTS)[None, :]  # [1, OUTS]
         weight_ptr += mine.to(tl.int64) * INPUTS * WIDTH

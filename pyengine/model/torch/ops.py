@@ -9,6 +9,7 @@ from pyengine.kernels.layers import (
     activation,
     block_product,
     grouped,
+    grouped_packed,
     head_norm,
     norm,
     packed_product,
@@ -16,6 +17,7 @@ from pyengine.kernels.layers import (
     rope,
     router,
 )
+from pyengine.kernels.layers.packed_tensor import PackedTensor
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ class TorchOps:
         route: (logits, experts, weights, routed, live, ...), see
             :mod:`pyengine.kernels.layers.router`.
         grouped: (x, weight, bias or None, ends, out), see :mod:`pyengine.kernels.layers.grouped`.
+        grouped_packed: (x, weight, bias or None, ends, out), see
+            :mod:`pyengine.kernels.layers.grouped_packed`.
     """
 
     add_rms_norm: Callable[
@@ -75,12 +79,13 @@ class TorchOps:
         ],
         None,
     ]
-    packed_product: Callable[
-        [torch.Tensor, packed_product.PackedTensor, torch.Tensor | None, torch.Tensor], None
-    ]
+    packed_product: Callable[[torch.Tensor, PackedTensor, torch.Tensor | None, torch.Tensor], None]
     route: Callable[..., None]
     grouped: Callable[
         [torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor], None
+    ]
+    grouped_packed: Callable[
+        [torch.Tensor, PackedTensor, torch.Tensor | None, torch.Tensor, torch.Tensor], None
     ]
 
 
@@ -95,6 +100,7 @@ KERNELS = TorchOps(
     packed_product=packed_product.packed_product,
     route=router.route,
     grouped=grouped.grouped,
+    grouped_packed=grouped_packed.grouped_packed,
 )
 REFERENCES = TorchOps(
     add_rms_norm=norm.add_rms_norm_reference,
@@ -107,6 +113,7 @@ REFERENCES = TorchOps(
     packed_product=packed_product.packed_product_reference,
     route=router.route_reference,
     grouped=grouped.grouped_reference,
+    grouped_packed=grouped_packed.grouped_packed_reference,
 )
 
 

@@ -78,12 +78,14 @@ class BlockLinear:
             self._parts.group.all_reduce(result)
 
 
-def _scales(weight: Matrix, step: int) -> NDArray[np.float32]:
+def scales_of_steps(part: Float8, step: int) -> NDArray[np.float32]:
     """The scales of each step of inputs, [steps, out]."""
-    starts, of_parts = np.arange(0, weight.shape[1], step), []
-    for part in weight.parts:
-        assert isinstance(part, Float8)
-        below = (np.arange(part.shape[0]) + part.first[0]) // part.block[0]
-        beside = (starts + part.first[1]) // part.block[1]
-        of_parts.append(part.scales[:, beside].T[:, below])
-    return np.concatenate(of_parts, axis=1)
+    below = (np.arange(part.shape[0]) + part.first[0]) // part.block[0]
+    beside = (np.arange(0, part.shape[1], step) + part.first[1]) // part.block[1]
+    return part.scales[:, beside].T[:, below]
+
+
+def _scales(weight: Matrix, step: int) -> NDArray[np.float32]:
+    """Those of all parts, [steps, out]."""
+    parts = [part for part in weight.parts if isinstance(part, Float8)]
+    return np.concatenate([scales_of_steps(part, step) for part in parts], axis=1)

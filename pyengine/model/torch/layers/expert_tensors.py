@@ -34,15 +34,16 @@ class ExpertTensors:
 
 def load_experts(weights: ExpertWeights, transfer: Transfer) -> ExpertTensors:
     """Copies of ``weights``; they are filled once ``transfer`` was waited for."""
-
-    def stacked(biases: Sequence[NDArray[Any]]) -> torch.Tensor | None:
-        return torch.stack([transfer.vector(bias) for bias in biases]) if biases else None
-
     return ExpertTensors(
         weights.count,
         weights.first,
         transfer.matrices(weights.gate_up),
         transfer.matrices(weights.down),
-        stacked(weights.gate_up_bias),
-        stacked(weights.down_bias),
+        stacked_vectors(weights.gate_up_bias, transfer),
+        stacked_vectors(weights.down_bias, transfer),
     )
+
+
+def stacked_vectors(vectors: Sequence[NDArray[Any]], transfer: Transfer) -> torch.Tensor | None:
+    """One of each expert, [experts, size]; None where there are none."""
+    return torch.stack([transfer.vector(each) for each in vectors]) if vectors else None

@@ -29,7 +29,7 @@ from pyengine.model.torch.layers.fused_experts import (
     FusedLibrary,
     load_fused_library,
 )
-from pyengine.model.torch.layers.grouped_experts import GroupedExperts
+from pyengine.model.torch.layers.grouped_experts import GroupedExperts, dense_layers
 from pyengine.model.torch.ops import torch_ops
 from pyengine.model.torch.queue import probe
 from pyengine.model.torch.transfer import Transfer
@@ -59,6 +59,7 @@ class Mixture:
         divided: Whether ranks have whole experts, not a share of each.
         weighs_inputs: See :class:`pyengine.model.architectures.experts.Routing`.
         dtype: Of the weights.
+        quantized: Whether the weights stay as they are stored.
     """
 
     hidden: int
@@ -68,10 +69,13 @@ class Mixture:
     divided: bool
     weighs_inputs: bool
     dtype: torch.dtype
+    quantized: bool = False
 
 
 def refusal(mixture: Mixture, machine: Capabilities) -> str | None:
     """Why fused experts cannot be used; None where they can be tried."""
+    if mixture.quantized:
+        return "they take dense weights, and these stay as they are stored"
     if mixture.dtype not in DTYPES:
         return f"they are not asked for {str(mixture.dtype).removeprefix('torch.')}"
     if mixture.activation.kind not in ACTIVATIONS:
@@ -118,6 +122,8 @@ class FusedMixtures:
         transfer: Transfer,
         dtype: torch.dtype,
         max_tokens: int,
+        *,
+        quantized: bool,
     ) -> FusedExperts | None:
         """The experts of a layer, or None where they cannot be had, for reasons that are logged.
 
@@ -128,6 +134,7 @@ class FusedMixtures:
             transfer: Brings weights to the device.
             dtype: Of the weights there.
             max_tokens: Most tokens of a step.
+            quantized: The weights stay as they are stored.
 
         Raises:
             ConfigError: The try left the device in a state in which nothing else can be done.
@@ -135,7 +142,14 @@ class FusedMixtures:
         hidden, inner = weights.down[0].shape
         biased = bool(weights.gate_up_bias or weights.down_bias)
         mixture = Mixture(
-            hidden, inner, activation, biased, weights.divided, routing.weighs_inputs, dtype
+            hidden,
+            inner,
+            activation,
+            biased,
+            weights.divided,
+            routing.weighs_inputs,
+            dtype,
+            quantized,
         )
         if mixture not in self._refusals:
             why = refusal(mixture, self._machine) or self._fails(mixture)
@@ -211,7 +225,9 @@ class FusedMixtures:
         weights = torch.tensor([[0.7, 0.3], [0.6, 0.4], [0.2, 0.8]], **device)
         rows, chosen = experts.shape
         activation = mixture.activation
-        grouped = GroupedExperts(torch_ops(self._device), Routing(chosen), activation, tensors)
+        ops = torch_ops(self._device)
+        layers = dense_layers(ops, tensors)
+        grouped = GroupedExperts(ops, self._device, Routing(chosen), activation, layers)
         fused = FusedExperts(
             self._library, ups_first(tensors), activation, chosen, rows, self._workspace
         )

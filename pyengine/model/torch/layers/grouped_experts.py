@@ -6,6 +6,7 @@ counts for nothing.
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
@@ -25,9 +26,22 @@ def has_grouped_mm(device: torch.device, dtype: torch.dtype) -> bool:
     return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
+class ExpertLinear(Protocol):
+    """A linear layer of each expert."""
+
+    def __call__(self, x: torch.Tensor, experts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        """Each row through its expert: [rows, in] -> [rows, out].
+
+        Args:
+            x: Rows, sorted by expert.
+            experts: The expert of each row, [rows]; those behind the last one have no result.
+            ends: Where the rows of each expert end, int32 [experts].
+        """
+
+
 @dataclass(frozen=True)
 class GroupedLinear:
-    """A linear layer of each expert.
+    """A linear layer of each expert, dense.
 
     Attributes:
         ops: Of the device.
@@ -42,13 +56,7 @@ class GroupedLinear:
     by_torch: bool
 
     def __call__(self, x: torch.Tensor, experts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
-        """Each row through its expert: [rows, in] -> [rows, out].
-
-        Args:
-            x: Rows, sorted by expert.
-            experts: The expert of each row, [rows]; those behind the last one have no result.
-            ends: Where the rows of each expert end, int32 [experts].
-        """
+        """See :class:`ExpertLinear`."""
         if not self.by_torch:
             out = x.new_empty(len(x), self.weight.shape[1])
             self.ops.grouped(x, self.weight, self.bias, ends, out)
@@ -59,6 +67,38 @@ class GroupedLinear:
         return out + self.bias[experts.clamp(max=len(self.bias) - 1)]
 
 
+@dataclass(frozen=True)
+class GroupedLayers:
+    """The linear layers of the experts that a rank has, or of its share of all.
+
+    Attributes:
+        count: Experts of all ranks.
+        first: The number of the first one here.
+        here: How many are here.
+        gate_up: Gates, then ups: hidden numbers to twice those between.
+        down: Those between to hidden ones.
+    """
+
+    count: int
+    first: int
+    here: int
+    gate_up: ExpertLinear
+    down: ExpertLinear
+
+
+def dense_layers(ops: TorchOps, tensors: ExpertTensors) -> GroupedLayers:
+    """Of ``tensors``, whose gates come first."""
+    down = tensors.down
+    by_torch = has_grouped_mm(down.device, down.dtype)
+    return GroupedLayers(
+        tensors.count,
+        tensors.first,
+        len(down),
+        GroupedLinear(ops, tensors.gate_up, tensors.gate_up_bias, by_torch),
+        GroupedLinear(ops, down, tensors.down_bias, by_torch),
+    )
+
+
 class GroupedExperts:
     """A product of all experts for gates and ups, the activation, and a product for the results.
 
@@ -66,26 +106,28 @@ class GroupedExperts:
     """
 
     def __init__(
-        self, ops: TorchOps, routing: Routing, activation: Activation, tensors: ExpertTensors
+        self,
+        ops: TorchOps,
+        device: torch.device,
+        routing: Routing,
+        activation: Activation,
+        layers: GroupedLayers,
     ) -> None:
-        """Of ``tensors``, whose gates come first.
+        """Of ``layers``.
 
         Args:
             ops: Of the device.
+            device: Where rows and weights are.
             routing: How tokens are sent to experts.
             activation: Of the gates.
-            tensors: The weights of this rank.
+            layers: Of this rank.
         """
-        down = tensors.down
-        by_torch = has_grouped_mm(down.device, down.dtype)
         self._ops = ops
         self._activation = activation
         self._weighs_inputs = routing.weighs_inputs
-        self._gate_up = GroupedLinear(ops, tensors.gate_up, tensors.gate_up_bias, by_torch)
-        self._down = GroupedLinear(ops, down, tensors.down_bias, by_torch)
-        self._first = tensors.first
-        self._divided = len(down) < tensors.count
-        self._numbers = torch.arange(len(down), dtype=torch.int32, device=down.device)
+        self._layers = layers
+        self._divided = layers.here < layers.count
+        self._numbers = torch.arange(layers.here, dtype=torch.int32, device=device)
 
     def __call__(
         self, x: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor, out: torch.Tensor
@@ -94,7 +136,7 @@ class GroupedExperts:
         rows, chosen = experts.shape
         if self._divided:
             # Experts elsewhere get the number behind the last one.
-            experts = experts - self._first
+            experts = experts - self._layers.first
             elsewhere = (experts < 0) | (experts >= len(self._numbers))
             experts.masked_fill_(elsewhere, len(self._numbers))
         of_rows, order = experts.flatten().sort(stable=True)
@@ -103,8 +145,8 @@ class GroupedExperts:
         if self._weighs_inputs:
             given = (given * weights.flatten()[order, None]).to(x.dtype)
             weights = torch.ones_like(weights)
-        inner = self._active(self._gate_up(given, of_rows, ends))
-        results = self._down(inner, of_rows, ends)
+        inner = self._active(self._layers.gate_up(given, of_rows, ends))
+        results = self._layers.down(inner, of_rows, ends)
         by_row = torch.empty_like(results)
         by_row[order] = results
         by_choice = by_row.view(rows, chosen, -1).float()

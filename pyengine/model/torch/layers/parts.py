@@ -27,7 +27,7 @@ from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.paged import PagedAttention, PagedCache
 from pyengine.model.torch.layers.block_linear import BlockLinear, is_blocks
-from pyengine.model.torch.layers.expert_tensors import load_experts
+from pyengine.model.torch.layers.expert_layers import load_layers, stay_packed
 from pyengine.model.torch.layers.experts import ExpertProducts, TorchExperts
 from pyengine.model.torch.layers.float8_linear import Float8Linear, is_float8
 from pyengine.model.torch.layers.fused_selection import FusedMixtures
@@ -214,8 +214,8 @@ class TorchParts:
         weights: ExpertWeights,
         activation: Activation,
     ) -> TorchExperts | PackedExperts:
-        """By the Rust kernel on a CPU; elsewhere fused where that can be had, or else by grouped
-        products.
+        """By the Rust kernel on a CPU; elsewhere fused where that can be had and weights are dense,
+        or else by grouped products, which read quantized weights as they are stored.
         """
         made: TorchExperts | PackedExperts
         if self.cpu_kernels and self.device.type == "cpu" and self.dtype in DTYPES:
@@ -231,14 +231,18 @@ class TorchParts:
     def _products(
         self, routing: Routing, weights: ExpertWeights, activation: Activation
     ) -> ExpertProducts:
-        transfer = self.transfer
+        transfer, device, dtype = self.transfer, self.device, self.dtype
         if self.fused is not None:
+            quantized = any(
+                stay_packed(matrices, device, dtype) for matrices in (weights.gate_up, weights.down)
+            )
             fused = self.fused.experts(
-                routing, weights, activation, transfer, self.dtype, self.max_tokens
+                routing, weights, activation, transfer, dtype, self.max_tokens, quantized=quantized
             )
             if fused is not None:
                 return fused
-        return GroupedExperts(self.ops, routing, activation, load_experts(weights, transfer))
+        layers = load_layers(self.ops, weights, transfer, device, dtype)
+        return GroupedExperts(self.ops, device, routing, activation, layers)
 
     def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> PagedAttention:
         """By the backend, over a cache of this rank's heads."""

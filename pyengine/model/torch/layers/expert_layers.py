@@ -1,0 +1,115 @@
+"""The linear layers of experts on a device: quantized weights stay as files have them where there
+is a product for them, others become dense.
+
+Weights alone are quantized: rows keep their type, and the numbers that are multiplied are those of
+dense experts of the same file. Gates may be stored otherwise than ups: a product each.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from pyengine.model.architectures.experts import ExpertWeights
+from pyengine.model.torch.layers.expert_tensors import stacked_vectors
+from pyengine.model.torch.layers.grouped_experts import (
+    ExpertLinear,
+    GroupedLayers,
+    GroupedLinear,
+    has_grouped_mm,
+)
+from pyengine.model.torch.layers.packed_weights import kinds, shares
+from pyengine.model.torch.layers.weight_only_linear import DTYPES
+from pyengine.model.torch.ops import TorchOps
+from pyengine.model.torch.transfer import Transfer
+from pyengine.model.weights.matrix import Float8, Matrix
+
+_FLOAT8 = (8, 9)
+"""The compute capability from which on a GPU reads floats of 8 bits."""
+
+
+def stay_packed(weights: Sequence[Matrix], device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether :class:`PackedExpertLinear` is for these, rows of ``dtype`` and this device."""
+    if device.type != "cuda" or dtype not in DTYPES or not are_alike(weights):
+        return False
+    floats = any(isinstance(part, Float8) for part in weights[0].parts)
+    return not floats or torch.cuda.get_device_capability(device) >= _FLOAT8
+
+
+def are_alike(weights: Sequence[Matrix]) -> bool:
+    """Whether all layers have parts of the same kinds, for which there is a product."""
+    first = kinds(weights[0])
+    return first is not None and all(kinds(weight) == first for weight in weights[1:])
+
+
+class PackedExpertLinear:
+    """A linear layer of each expert, quantized; see
+    :class:`pyengine.model.torch.layers.grouped_experts.ExpertLinear`.
+    """
+
+    def __init__(
+        self,
+        ops: TorchOps,
+        weights: Sequence[Matrix],
+        biases: torch.Tensor | None,
+        transfer: Transfer,
+    ) -> None:
+        """Copy the weights.
+
+        Args:
+            ops: Of the device.
+            weights: Of each expert, [out, in], all alike.
+            biases: [experts, out] on the device, or None.
+            transfer: Brings weights there.
+        """
+        self._ops = ops
+        self._outputs = weights[0].shape[0]
+        self._shares = [
+            (
+                share.outputs,
+                share.weight,
+                None if biases is None else biases[:, share.outputs].contiguous(),
+            )
+            for share in shares(weights, transfer)
+        ]
+
+    def __call__(self, x: torch.Tensor, experts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        """See :class:`ExpertLinear`."""
+        out = x.new_empty(len(x), self._outputs)
+        for outputs, weight, bias in self._shares:
+            self._ops.grouped_packed(x, weight, bias, ends, out[:, outputs])
+        return out
+
+
+def load_layers(
+    ops: TorchOps,
+    weights: ExpertWeights,
+    transfer: Transfer,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> GroupedLayers:
+    """The layers of ``weights``; they are filled once ``transfer`` was waited for.
+
+    Args:
+        ops: Of the device.
+        weights: Of this rank.
+        transfer: Brings weights to the device.
+        device: The device.
+        dtype: Of rows and of dense weights.
+    """
+
+    def layer(matrices: Sequence[Matrix], biases: Sequence[NDArray[Any]]) -> ExpertLinear:
+        vectors = stacked_vectors(biases, transfer)
+        if stay_packed(matrices, device, dtype):
+            return PackedExpertLinear(ops, matrices, vectors, transfer)
+        by_torch = has_grouped_mm(device, dtype)
+        return GroupedLinear(ops, transfer.matrices(matrices), vectors, by_torch)
+
+    return GroupedLayers(
+        weights.count,
+        weights.first,
+        len(weights.down),
+        layer(weights.gate_up, weights.gate_up_bias),
+        layer(weights.down, weights.down_bias),
+    )

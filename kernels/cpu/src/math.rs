@@ -120,6 +120,33 @@ pub fn prefetch_line<T>(at: *const T) {
     let _ = at;
 }
 
+/// Memory that will be wanted next, asked for little by little, so that it works while the processor computes.
+#[derive(Debug)]
+pub struct Ahead {
+    next: *const u8,
+    lines: usize,
+    share: usize,
+}
+
+impl Ahead {
+    /// All of `wanted` within `steps` calls of [`Self::ask`].
+    pub fn within<T>(steps: usize, wanted: &[T]) -> Self {
+        let lines = size_of_val(wanted).div_ceil(CACHE_LINE);
+        Self { next: wanted.as_ptr().cast(), lines, share: lines.div_ceil(steps.max(1)) }
+    }
+
+    /// Asks for the part that is due.
+    #[inline(always)]
+    pub fn ask(&mut self) {
+        let due = self.share.min(self.lines);
+        for line in 0..due {
+            prefetch_line(self.next.wrapping_add(line * CACHE_LINE));
+        }
+        self.next = self.next.wrapping_add(due * CACHE_LINE);
+        self.lines -= due;
+    }
+}
+
 /// Bytes of a line of the cache.
 pub const CACHE_LINE: usize = 64;
 

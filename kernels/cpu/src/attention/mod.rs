@@ -10,8 +10,9 @@
 //! query 1  |  s s s s s s s s  |  s s s s . .      running maximum, sum and output per query
 //! ```
 //!
-//! While a chunk's keys are scored its values are fetched, and then the keys of the next chunk: pages
-//! lie scattered, and the processor foresees nothing across their borders.
+//! With each key that is scored its value is asked for, and with each value that is weighed a key of the next chunk, or
+//! of the next head's first: pages lie scattered, and the processor foresees nothing across their borders. Asked for all at
+//! once, they would come while nothing is computed.
 //!
 //! Where a window limits how far back a query sees, the keys before it are neither scored nor read,
 //! but for those in its first page; the page table of a row may begin there:
@@ -143,8 +144,7 @@ fn attend_by<T: Element>(set: InstructionSet, threads: &Threads, inputs: &Inputs
         // Neighbouring heads lie side by side in a page: a thread that has asked for one has the next.
         let run = (pieces.len() / (PIECES_PER_THREAD * threads.count())).clamp(1, heads.kv);
         let runs: Vec<_> = pieces.chunks(run).collect();
-        threads
-            .share(runs.len(), operations, |index| runs[index].iter().for_each(|&piece| work.whole(piece)));
+        threads.share(runs.len(), operations, |index| work.run(runs[index]));
     }
 }
 
@@ -170,8 +170,16 @@ thread_local! {
 }
 
 impl<T: Element> Work<'_, T> {
-    /// A piece, one segment after the other.
-    fn whole(&self, piece: Piece) {
+    /// Some pieces, one after the other.
+    fn run(&self, pieces: &[Piece]) {
+        for (index, &piece) in pieces.iter().enumerate() {
+            let next = pieces.get(index + 1).map(|&next| Walk::new(next, self.inputs));
+            self.whole(piece, next.as_ref());
+        }
+    }
+
+    /// A piece, one segment after the other; `next` is the one that the thread comes to then.
+    fn whole(&self, piece: Piece, next: Option<&Walk<'_, T>>) {
         let walk = Walk::new(piece, self.inputs);
         SUMS.with_borrow_mut(|[total, part]| {
             SCRATCH.with_borrow_mut(|scratch| {
@@ -179,7 +187,7 @@ impl<T: Element> Work<'_, T> {
                 walk.rotate_queries(scratch);
                 for segment in walk.segments() {
                     part.reset(walk.rows, self.inputs.heads.dim);
-                    walk.attend(segment, &self.loops, scratch, part);
+                    walk.attend(segment, next, &self.loops, scratch, part);
                     total.add(part);
                 }
                 self.end(&walk, total);
@@ -193,7 +201,7 @@ impl<T: Element> Work<'_, T> {
         let parts: Vec<_> =
             walks.iter().flat_map(|walk| walk.segments().map(move |segment| (walk, segment))).collect();
         if parts.len() == pieces.len() {
-            return threads.share(pieces.len(), operations, |index| self.whole(pieces[index]));
+            return threads.share(pieces.len(), operations, |index| self.whole(pieces[index], None));
         }
         let mut sums: Vec<Sums> = parts.iter().map(|_| Sums::default()).collect();
         let shared = Shared::new(&mut sums);
@@ -204,7 +212,7 @@ impl<T: Element> Work<'_, T> {
                 let part = &mut unsafe { shared.part(index, 1) }[0];
                 part.reset(walk.rows, self.inputs.heads.dim);
                 walk.rotate_queries(scratch);
-                walk.attend(*segment, &self.loops, scratch, part);
+                walk.attend(*segment, None, &self.loops, scratch, part);
             })
         });
         let mut parts = sums.iter();

@@ -19,31 +19,58 @@ use std::ops::Range;
 use super::Running;
 use crate::element::Element;
 use crate::isa::InstructionSet;
+use crate::math::{CACHE_LINE, prefetch_line};
 
 /// Keys of as many tokens as a register has lanes.
 #[derive(Debug, Clone, Copy)]
-pub struct Column<'a, T> {
-    /// From their first dimension on.
-    pub keys: &'a [T],
-    /// From one dimension to the next.
-    pub stride: usize,
+pub struct Column {
+    /// Where they begin among the keys.
+    pub from: usize,
     /// Where their scores lie in a row of scores.
     pub at: usize,
 }
 
-/// Values of neighbouring tokens.
+/// Keys of some columns.
 #[derive(Debug, Clone, Copy)]
-pub struct Values<'a, T> {
-    /// \[tokens, dim\].
-    pub values: &'a [T],
-    /// Where their weights lie in a row of scores.
-    pub at: usize,
+pub struct Keys<'a, T> {
+    /// In which columns lie.
+    pub keys: &'a [T],
+    /// From one dimension to the next.
+    pub stride: usize,
+    /// What to score.
+    pub columns: &'a [Column],
+    /// Asked for where keys are read, as the values of a page lie where its keys do.
+    pub ahead: &'a [T],
 }
 
-/// Of queries \[rows, dim\], dim, columns, scores \[rows, width\] and width.
-type Score<T> = fn(&[f32], usize, &[Column<'_, T>], &mut [f32], usize);
+/// Values of neighbouring tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct Span {
+    /// Where they begin among the values.
+    pub from: usize,
+    /// How many.
+    pub tokens: usize,
+    /// Where their weights lie in a row of scores.
+    pub at: usize,
+    /// Where as many numbers begin that will be wanted next.
+    pub next: usize,
+}
+
+/// Values of some spans.
+#[derive(Debug, Clone, Copy)]
+pub struct Values<'a, T> {
+    /// In which spans lie: \[tokens, dim\] each.
+    pub values: &'a [T],
+    /// What to weigh.
+    pub spans: &'a [Span],
+    /// In which lies what will be wanted next.
+    pub ahead: &'a [T],
+}
+
+/// Of queries \[rows, dim\], dim, keys, scores \[rows, width\] and width.
+type Score<T> = fn(&[f32], usize, Keys<'_, T>, &mut [f32], usize);
 /// Of weights \[rows, width\], width, values, output \[rows, dim\] and dim.
-type Weigh<T> = fn(&[f32], usize, &[Values<'_, T>], &mut [f32], usize);
+type Weigh<T> = fn(&[f32], usize, Values<'_, T>, &mut [f32], usize);
 
 /// The loops of one instruction set for caches of one type.
 #[derive(Debug, Clone, Copy)]
@@ -80,17 +107,22 @@ pub fn tiles<T: Element>(set: InstructionSet, dim: usize) -> Tiles<T> {
     }
 }
 
-/// Calls `$tile` for all rows and registers: four, two or one row at a time, and `$wide`, two or one registers.
+/// Calls `$tile` for all rows and registers: four, two or one row at a time, and as many registers as give enough sums
+/// to hide how long an addition takes: `$few` of few rows, `$wide` of four.
 macro_rules! tiled {
-    ($tile:ident, $wide:literal, $rows:expr, $registers:expr, ($($argument:expr),*)) => {
+    ($tile:ident, $few:literal, $wide:literal, $rows:expr, $registers:expr, ($($argument:expr),*)) => {
         let (rows, registers) = ($rows, $registers);
         let mut row = 0;
         while row < rows {
             let mut first = 0;
             macro_rules! by_registers {
-                ($r:literal) => {{
+                ($r:literal, $most:literal) => {{
                     while first < registers {
                         match registers - first {
+                            left if left >= $most => {
+                                $tile::<_, $r, $most>(row, first, $($argument),*);
+                                first += $most;
+                            }
                             left if left >= $wide => {
                                 $tile::<_, $r, $wide>(row, first, $($argument),*);
                                 first += $wide;
@@ -109,16 +141,16 @@ macro_rules! tiled {
                 }};
             }
             match rows - row {
-                1 => by_registers!(1),
-                2 | 3 => by_registers!(2),
-                _ => by_registers!(4),
+                1 => by_registers!(1, $few),
+                2 | 3 => by_registers!(2, $few),
+                _ => by_registers!(4, $wide),
             }
         }
     };
 }
 
 macro_rules! loops {
-    ($module:ident, [$($feature:meta)?], $wide:literal) => {
+    ($module:ident, [$($feature:meta)?], $few:literal, $wide:literal) => {
         mod $module {
             use super::*;
             use crate::registers::$module::*;
@@ -126,33 +158,34 @@ macro_rules! loops {
             pub use crate::registers::$module::LANES;
 
             pub fn score<T: Element>(
-                queries: &[f32], dim: usize, columns: &[Column<'_, T>], scores: &mut [f32], width: usize,
+                queries: &[f32], dim: usize, keys: Keys<'_, T>, scores: &mut [f32], width: usize,
             ) {
                 assert!(dim > 0 && queries.len() / dim * width <= scores.len(), "a row of scores for a query");
-                for Column { keys, stride, at } in columns {
-                    assert!((dim - 1) * stride + LANES <= keys.len(), "all dimensions of the keys");
+                for Column { from, at } in keys.columns {
+                    assert!(from + (dim - 1) * keys.stride + LANES <= keys.keys.len(), "all dimensions of the keys");
                     assert!(at + LANES <= width, "a place for the scores");
                 }
                 #[allow(unused_unsafe, reason = "portable loops are safe to call")]
                 // SAFETY: chosen where the processor has these instructions; sizes were checked.
-                unsafe { score_tiles(queries, dim, columns, scores, width) }
+                unsafe { score_tiles(queries, dim, keys, scores, width) }
             }
 
             $(#[$feature])?
             fn score_tiles<T: Element>(
-                queries: &[f32], dim: usize, columns: &[Column<'_, T>], scores: &mut [f32], width: usize,
+                queries: &[f32], dim: usize, keys: Keys<'_, T>, scores: &mut [f32], width: usize,
             ) {
-                tiled!(score_tile, $wide, queries.len() / dim, columns.len(),
-                       (queries, dim, columns, scores, width));
+                tiled!(score_tile, $few, $wide, queries.len() / dim, keys.columns.len(),
+                       (queries, dim, keys, scores, width));
             }
 
             $(#[$feature])?
             #[inline]
             fn score_tile<T: Element, const R: usize, const V: usize>(
                 row: usize, first: usize,
-                queries: &[f32], dim: usize, columns: &[Column<'_, T>], scores: &mut [f32], width: usize,
+                queries: &[f32], dim: usize, all: Keys<'_, T>, scores: &mut [f32], width: usize,
             ) {
-                let columns: &[Column<'_, T>; V] = columns[first..][..V].try_into().expect("V columns");
+                let columns: &[Column; V] = all.columns[first..][..V].try_into().expect("V columns");
+                let ahead = all.ahead.as_ptr();
                 let mut sums = [[zero(); V]; R];
                 // SAFETY: the sizes that `score` checked.
                 unsafe {
@@ -160,7 +193,11 @@ macro_rules! loops {
                     for d in 0..dim {
                         let mut keys = [zero(); V];
                         for at in 0..V {
-                            keys[at] = load_stored(columns[at].keys.as_ptr().add(d * columns[at].stride));
+                            let place = columns[at].from + d * all.stride;
+                            keys[at] = load_stored(all.keys.as_ptr().add(place));
+                            if row == 0 {
+                                prefetch_line(ahead.wrapping_add(place));
+                            }
                         }
                         for r in 0..R {
                             let query = splat(*queries.add(r * dim + d));
@@ -222,12 +259,13 @@ macro_rules! loops {
             }
 
             pub fn weigh<T: Element>(
-                weights: &[f32], width: usize, values: &[Values<'_, T>], output: &mut [f32], dim: usize,
+                weights: &[f32], width: usize, values: Values<'_, T>, output: &mut [f32], dim: usize,
             ) {
                 assert!(dim > 0 && dim.is_multiple_of(LANES), "whole registers");
                 assert!(output.len() / dim * width <= weights.len(), "a row of weights for a row of output");
-                for Values { values, at } in values {
-                    assert!(at + values.len() / dim <= width, "a weight for each token");
+                for Span { from, tokens, at, .. } in values.spans {
+                    assert!(from + tokens * dim <= values.values.len(), "values of each token");
+                    assert!(at + tokens <= width, "a weight for each token");
                 }
                 #[allow(unused_unsafe, reason = "portable loops are safe to call")]
                 // SAFETY: chosen where the processor has these instructions; sizes were checked.
@@ -236,9 +274,9 @@ macro_rules! loops {
 
             $(#[$feature])?
             fn weigh_tiles<T: Element>(
-                weights: &[f32], width: usize, values: &[Values<'_, T>], output: &mut [f32], dim: usize,
+                weights: &[f32], width: usize, values: Values<'_, T>, output: &mut [f32], dim: usize,
             ) {
-                tiled!(weigh_tile, $wide, output.len() / dim, dim / LANES,
+                tiled!(weigh_tile, $few, $wide, output.len() / dim, dim / LANES,
                        (weights, width, values, output, dim));
             }
 
@@ -246,7 +284,7 @@ macro_rules! loops {
             #[inline]
             fn weigh_tile<T: Element, const R: usize, const V: usize>(
                 row: usize, first: usize,
-                weights: &[f32], width: usize, values: &[Values<'_, T>], output: &mut [f32], dim: usize,
+                weights: &[f32], width: usize, all: Values<'_, T>, output: &mut [f32], dim: usize,
             ) {
                 let mut sums = [[zero(); V]; R];
                 // SAFETY: the sizes that `weigh` checked.
@@ -257,13 +295,18 @@ macro_rules! loops {
                             sums[r][at] = load(output.add(r * dim + at * LANES));
                         }
                     }
-                    for part in values {
-                        let weights = weights.as_ptr().add(row * width + part.at);
-                        for token in 0..part.values.len() / dim {
-                            let from = part.values.as_ptr().add(token * dim + first * LANES);
+                    for span in all.spans {
+                        let weights = weights.as_ptr().add(row * width + span.at);
+                        let values = all.values.as_ptr().add(span.from + first * LANES);
+                        let ahead = all.ahead.as_ptr().wrapping_add(span.next + first * LANES);
+                        for token in 0..span.tokens {
                             let mut value = [zero(); V];
                             for at in 0..V {
-                                value[at] = load_stored(from.add(at * LANES));
+                                let place = token * dim + at * LANES;
+                                value[at] = load_stored(values.add(place));
+                                if row == 0 && (at * LANES * size_of::<T>()).is_multiple_of(CACHE_LINE) {
+                                    prefetch_line(ahead.wrapping_add(place));
+                                }
                             }
                             for r in 0..R {
                                 let weight = splat(*weights.add(r * width + token));
@@ -284,8 +327,8 @@ macro_rules! loops {
     };
 }
 
-loops!(portable, [], 1);
+loops!(portable, [], 1, 1);
 #[cfg(target_arch = "x86_64")]
-loops!(avx2, [target_feature(enable = "avx2,fma")], 2);
+loops!(avx2, [target_feature(enable = "avx2,fma")], 4, 2);
 #[cfg(target_arch = "x86_64")]
-loops!(avx512, [target_feature(enable = "avx512f,avx512bw,avx512vl")], 4);
+loops!(avx512, [target_feature(enable = "avx512f,avx512bw,avx512vl")], 8, 4);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::tiles::{Column, Values};
+use super::tiles::{Column, Keys, Span, Values};
 use super::{CHUNK, Inputs, Loops, Piece, SEGMENT, Sums};
 use crate::element::Element;
 use crate::math::{prefetch, tanh};
@@ -17,6 +17,10 @@ pub struct Scratch {
     scores: Vec<f32>,
     /// Keys of a chunk, \[dim, width\], where pages are no whole registers.
     keys: Vec<f32>,
+    /// Of a chunk.
+    columns: Vec<Column>,
+    /// Pages of a chunk.
+    spans: Vec<Span>,
 }
 
 /// Where a piece's keys lie.
@@ -97,21 +101,62 @@ impl<'a, T: Element> Walk<'a, T> {
     }
 
     /// Adds a segment's keys and values to `sums`.
-    pub fn attend(&self, segment: usize, loops: &Loops<T>, scratch: &mut Scratch, sums: &mut Sums) {
+    ///
+    /// The memory is asked for `next`'s first keys while its last values are weighed.
+    pub fn attend(
+        &self,
+        segment: usize,
+        next: Option<&Self>,
+        loops: &Loops<T>,
+        scratch: &mut Scratch,
+        sums: &mut Sums,
+    ) {
         let (length, border) = (SEGMENT * self.chunk, self.position_of_border);
         let first =
             (segment * length).saturating_sub(border).max(self.first_seen(0) / self.chunk * self.chunk);
         let end = ((segment + 1) * length - border).min(self.end());
         for start in (first..end).step_by(self.chunk) {
-            self.attend_chunk(start, loops, scratch, sums);
+            self.attend_chunk(start, next, loops, scratch, sums);
         }
     }
 
-    fn attend_chunk(&self, start: usize, loops: &Loops<T>, scratch: &mut Scratch, sums: &mut Sums) {
+    /// Where a block's keys and values of this head begin.
+    fn page_of(&self, block: i32) -> usize {
+        let heads = self.inputs.heads;
+        block as usize * heads.stride + self.piece.head * heads.page()
+    }
+
+    /// Where the page begins whose keys are wanted a chunk after the page of key `at`: of this walk, or the `index`th of
+    /// those that the next one comes to.
+    fn page_wanted_after(&self, at: usize, index: usize, next: Option<&Self>) -> Option<usize> {
+        let page_at = |walk: &Self, key: usize| {
+            let block = walk.inputs.heads.block_size;
+            walk.inputs
+                .step
+                .pages(walk.piece.row)
+                .get((key - walk.lead) / block)
+                .map(|&page| walk.page_of(page))
+        };
+        match next {
+            Some(next) if at / self.chunk == (self.end() - 1) / self.chunk => {
+                page_at(next, next.first_seen(0) + index * next.inputs.heads.block_size)
+            }
+            _ => page_at(self, at + self.chunk),
+        }
+    }
+
+    fn attend_chunk(
+        &self,
+        start: usize,
+        next: Option<&Self>,
+        loops: &Loops<T>,
+        scratch: &mut Scratch,
+        sums: &mut Sums,
+    ) {
         let Inputs { step, heads, mask, keys, values, .. } = *self.inputs;
         let (dim, block, group) = (heads.dim, heads.block_size, heads.group());
         let width = self.chunk.next_multiple_of(loops.stored.lanes);
-        let Scratch { queries, scores, keys: side_by_side } = scratch;
+        let Scratch { queries, scores, keys: side_by_side, columns, spans } = scratch;
         scores.resize(self.rows * width, 0.0);
 
         let length = self.chunk.min(self.end() - start);
@@ -119,35 +164,30 @@ impl<'a, T: Element> Walk<'a, T> {
         let skipped = (self.first_seen(0).max(start) - start) / block;
         let first_page = (start + skipped * block - self.lead) / block;
         let all_pages = step.pages(self.piece.row);
-        let pages = &all_pages[first_page..][..length.div_ceil(block) - skipped];
-        let page_of = |block: i32| block as usize * heads.stride + self.piece.head * heads.page();
-        let key_pages = (skipped..).zip(pages).map(|(index, &page)| {
-            prefetch(&values[page_of(page)..][..heads.page()]);
-            (index * block, &keys[page_of(page)..][..heads.page()])
-        });
+        let pages = (skipped..).zip(&all_pages[first_page..][..length.div_ceil(block) - skipped]);
+        let pages = pages.map(|(index, &page)| (index * block, self.page_of(page)));
+        columns.clear();
         if block.is_multiple_of(loops.stored.lanes) {
-            let columns: Vec<_> = key_pages
-                .flat_map(|(at, page)| {
-                    (0..block).step_by(loops.stored.lanes).map(move |lane| Column {
-                        keys: &page[lane..],
-                        stride: block,
-                        at: at + lane,
-                    })
-                })
-                .collect();
-            (loops.stored.score)(queries, dim, &columns, scores, width);
+            let lanes = || (0..block).step_by(loops.stored.lanes);
+            columns.extend(
+                pages.clone().flat_map(|(at, page)| {
+                    lanes().map(move |lane| Column { from: page + lane, at: at + lane })
+                }),
+            );
+            let of = Keys { keys, stride: block, columns, ahead: values };
+            (loops.stored.score)(queries, dim, of, scores, width);
         } else {
             side_by_side.resize(dim * width, 0.0);
-            for (at, page) in key_pages {
+            for (at, page) in pages.clone() {
+                prefetch(&values[page..][..heads.page()]);
+                let page = &keys[page..][..heads.page()];
                 for (row, page) in side_by_side.chunks_exact_mut(width).zip(page.chunks_exact(block)) {
                     row[at..][..block].iter_mut().zip(page).for_each(|(to, from)| *to = from.to_f32());
                 }
             }
-            let columns: Vec<_> = (0..width)
-                .step_by(loops.floats.lanes)
-                .map(|at| Column { keys: &side_by_side[at..], stride: width, at })
-                .collect();
-            (loops.floats.score)(queries, dim, &columns, scores, width);
+            columns.extend((0..width).step_by(loops.floats.lanes).map(|at| Column { from: at, at }));
+            let of = Keys { keys: side_by_side, stride: width, columns, ahead: side_by_side };
+            (loops.floats.score)(queries, dim, of, scores, width);
         }
 
         for (row, scores) in scores.chunks_exact_mut(width).enumerate() {
@@ -162,17 +202,12 @@ impl<'a, T: Element> Walk<'a, T> {
                 sums.output[row * dim..][..dim].iter_mut().for_each(|value| *value *= factor);
             }
         }
-        let value_pages: Vec<_> = (skipped..)
-            .zip(pages)
-            .map(|(index, &page)| {
-                if let Some(&next) = all_pages.get(first_page + self.chunk / block + index - skipped) {
-                    prefetch(&keys[page_of(next)..][..heads.page()]);
-                }
-                let used = block.min(length - index * block);
-                Values { values: &values[page_of(page)..][..used * dim], at: index * block }
-            })
-            .collect();
-        (loops.stored.weigh)(scores, width, &value_pages, &mut sums.output, dim);
+        spans.clear();
+        spans.extend(pages.enumerate().map(|(index, (at, page))| {
+            let wanted = self.page_wanted_after(start + at, index, next);
+            Span { from: page, tokens: block.min(length - at), at, next: wanted.unwrap_or(page) }
+        }));
+        (loops.stored.weigh)(scores, width, Values { values, spans, ahead: keys }, &mut sums.output, dim);
     }
 }
 

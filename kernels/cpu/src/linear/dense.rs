@@ -9,7 +9,7 @@
 
 use super::dense_kernels::{Kernel, Tile};
 use super::panels::{Line, Plain};
-use super::{BLOCK_ROWS, Out, Section, tiles};
+use super::{Out, Section, panels_between, tiles};
 use crate::element::Element;
 use crate::threads::Threads;
 
@@ -76,8 +76,7 @@ impl Section {
     ) {
         let per_panel = lines.len().checked_div(self.bias.len()).unwrap_or(0);
         let inputs_per_line = stride.checked_div(per_panel).unwrap_or(1);
-        // The piece that this thread takes next is most likely one for each thread further on.
-        let step = threads.count().div_ceil(out.rows.div_ceil(BLOCK_ROWS).max(1));
+        let step = panels_between(threads, out.rows);
         // Equal blocks: one is computed for as long as the memory needs for the next.
         let blocks = (per_panel * size_of::<Line<W>>()).div_ceil(BLOCK_BYTES).max(1);
         let block = per_panel.div_ceil(blocks).max(1);

@@ -235,11 +235,16 @@ impl Section {
                 let kernel = packed_kernels::kernel(set, packed);
                 activations.fill(set, threads, x, inputs, packed.group, kernel.zero - packed.zero);
                 let x = &*activations;
+                let step = panels_between(threads, out.rows);
                 self.pieces(threads, out, 1, |panels, rows, sums| {
                     let panel = panels.start;
+                    // One tile reads its weights in order, as fast as the memory gives them.
+                    let several = rows.len() > kernel.most_rows;
                     for tile in tiles(rows.len(), kernel.most_rows) {
                         let row = rows.start + tile.start;
-                        (kernel.add)(packed_kernels::Tile { packed, panel, x, row }, &mut sums[tile]);
+                        let due = |row| (panel + step) * packed.groups + packed.groups * row / rows.len();
+                        let ahead = if several { due(tile.start)..due(tile.end) } else { 0..0 };
+                        (kernel.add)(packed_kernels::Tile { packed, panel, x, row, ahead }, &mut sums[tile]);
                     }
                 });
             }),
@@ -297,6 +302,11 @@ impl Section {
             });
         });
     }
+}
+
+/// From one panel of a thread to its next: the piece that it takes next is most likely one for each thread further on.
+fn panels_between(threads: &Threads, rows: usize) -> usize {
+    threads.count().div_ceil(rows.div_ceil(BLOCK_ROWS).max(1))
 }
 
 /// `rows` rows in as few tiles as hold them, about equal.

@@ -14,6 +14,8 @@
     reason = "indices make loops that even builds without LTO keep in registers"
 )]
 
+use std::ops::Range;
+
 use super::activations::Activations;
 use super::packed::{DOUBLED, Packed, SMALLEST_POWER, half_power};
 use super::panels::{Line, WIDTH};
@@ -32,7 +34,7 @@ const DOUBLED_HALVES: [i64; 2] = {
 };
 
 /// Some rows of activations, and a panel of weights.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Tile<'a> {
     /// The weights.
     pub packed: &'a Packed,
@@ -42,6 +44,8 @@ pub struct Tile<'a> {
     pub x: &'a Activations,
     /// The first row.
     pub row: usize,
+    /// Groups that will be wanted next, of all panels' one behind the other: the memory is asked for their lines.
+    pub ahead: Range<usize>,
 }
 
 impl Tile<'_> {
@@ -112,9 +116,13 @@ macro_rules! kernel {
 
         $(#[$feature])?
         fn $tile<const R: usize, const V: usize>(tile: Tile<'_>, out: &mut [Line<f32>]) {
-            let Tile { packed, panel, x: rows, row: first } = tile;
+            let Tile { packed, panel, x: rows, row: first, ahead } = tile;
             let (group, groups) = (packed.group, packed.groups);
             let per_group = group / $inputs;
+            let parts = WIDTH / (V * LANES);
+            let lines_ahead = ahead.start * per_group..ahead.end * per_group;
+            let mut lines_ahead = crate::math::Ahead::within(parts * groups, packed.lines.get(lines_ahead).unwrap_or(&[]));
+            let mut scales_ahead = crate::math::Ahead::within(parts * groups, packed.$scales.get(ahead).unwrap_or(&[]));
             let $stride = groups * group;
             // SAFETY: a panel of lines, scales and minimums and so many rows of activations are there, as was
             // checked; from `lane` on, a line has `V` registers.
@@ -126,7 +134,7 @@ macro_rules! kernel {
                     false => Some(packed.minimums.as_ptr().add(panel * groups).cast::<f32>()),
                 };
                 let values = rows.values.as_ptr().add(first * $stride);
-                for part in 0..WIDTH / (V * LANES) {
+                for part in 0..parts {
                     let lane = part * V * LANES;
                     let mut totals = [[zero(); V]; R];
                     for row in 0..R {
@@ -135,6 +143,11 @@ macro_rules! kernel {
                         }
                     }
                     for index in 0..groups {
+                        // Tiles of fewer rows come alone, and ask for nothing.
+                        if 2 * R >= ROWS {
+                            lines_ahead.ask();
+                            scales_ahead.ask();
+                        }
                         let mut $sums = [[splat_integer(0); V]; R];
                         for row in 0..R {
                             let offset = *rows.offsets.as_ptr().add((first + row) * groups + index);

@@ -201,12 +201,7 @@ fn json_schema(
                 names_apart: any_order,
             };
             let limits = Limits { properties: MAX_PROPERTIES, optional: MAX_OPTIONAL, ..Limits::default() };
-            let options = Options {
-                unenforceable,
-                compiler,
-                limits,
-                cancelled: &|| cancel.check().is_err(),
-            };
+            let options = Options { unenforceable, compiler, limits, cancelled: &|| cancel.check().is_err() };
             let mut normal = normalize(&schema, &options);
             if !any_order && normal.as_ref().is_ok_and(|normal| json::writes_patterns(&normal.schema)) {
                 let compiler = Compiler { names_apart: true, ..compiler };

@@ -30,7 +30,8 @@ async def test_it_is_one_document_that_runs_nothing_else(http: httpx.AsyncClient
     text = answer.text
     assert "src=" not in text
     assert "innerHTML" not in text
-    assert "/* style */" not in text and "/* script */" not in text
+    assert "/* style */" not in text
+    assert "/* script */" not in text
 
 
 class TestWithoutIt:

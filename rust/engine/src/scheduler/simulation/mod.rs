@@ -13,5 +13,8 @@ mod grammar;
 mod model;
 mod penalties;
 mod random;
+mod setup;
 mod sharing;
+mod streams;
+mod verify;
 mod world;

@@ -31,3 +31,13 @@ pub(super) fn rules(seed: u64) -> SamplingRow {
     let temperature = (seed % 2) as f32;
     SamplingRow { temperature, top_k: seed as i32 + 1, top_p: 0.5, min_p: 0.25, seed, ..SamplingRow::NEUTRAL }
 }
+
+/// Prompts of one family begin alike.
+pub(super) fn prompt(family: u64, length: usize) -> Vec<u32> {
+    let shared = length * 3 / 4;
+    let token = |at: usize| {
+        let own = if at < shared { family } else { family + 7 * length as u64 };
+        (mix(own, at as u64) % VOCABULARY) as u32
+    };
+    (0..length).map(token).collect()
+}

@@ -6,8 +6,10 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
+use super::model::prompt;
 use super::penalties::{PenaltyRules, penalty_rules};
-use super::world::{Drafts, Setup, World, prompt};
+use super::setup::{Drafts, Setup};
+use super::world::World;
 use crate::kv_allocator::Group;
 use crate::messages::{FinishReason, Message, Pooling};
 

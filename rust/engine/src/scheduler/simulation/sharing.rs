@@ -8,7 +8,8 @@ use proptest::test_runner::TestRunner;
 
 use super::model::{VOCABULARY, mix};
 use super::random::{Event, happen};
-use super::world::{Setup, World, roomy};
+use super::setup::{Setup, roomy};
+use super::world::World;
 use crate::messages::{FinishReason, Message, RequestKey};
 
 /// A prompt that begins like the others of its `family`, up to `shared` tokens.

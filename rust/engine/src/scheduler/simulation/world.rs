@@ -1,70 +1,20 @@
-//! A planner between a model of the device and a model of the detokenizer, and what must be true at the end.
+//! A planner between a model of the device and a model of the detokenizer.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use super::super::{DetokenizerSink, LogProbs, Planner, PlannerConfig, StepLayout, StepResults};
-use super::device::{Device, Expected, scores, vector};
+use super::device::{Device, Expected};
 use super::grammar::Slow;
-use super::model::{STOP_TOKEN, VOCABULARY, logprob, mix, rules};
+use super::model::{STOP_TOKEN, rules};
+use super::setup::{Drafts, Setup};
+use super::streams::Stream;
 use crate::error::Error;
-use crate::kv_allocator::{Group, KvAllocator};
+use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, Message, RequestKey, Submit};
 use crate::scheduler::step::buffers::header;
 use crate::speculate::{Source, SpeculationConfig};
 use crate::telemetry::Timeline;
-
-/// Messages of one request in the detokenizer's mailbox.
-#[derive(Default, Debug)]
-pub(super) struct Stream {
-    pub(super) tokens: Vec<u32>,
-    pub(super) finish: Option<FinishReason>,
-    pub(super) vector: Vec<f32>,
-    pub(super) prompt_logprobs: Vec<f32>,
-}
-
-/// How a world is made.
-#[derive(Debug, Clone)]
-pub(super) struct Setup {
-    pub(super) block_size: usize,
-    /// Pages.
-    pub(super) num_blocks: usize,
-    pub(super) groups: Vec<Group>,
-    pub(super) prefix_cache: bool,
-    pub(super) max_sequences: usize,
-    pub(super) max_tokens: usize,
-    pub(super) max_rows: usize,
-    pub(super) max_pages: usize,
-    pub(super) max_context: usize,
-    pub(super) max_waiting: usize,
-    pub(super) prefill_chunk: usize,
-    pub(super) prefill_beside_decodes: usize,
-    pub(super) depth: usize,
-    pub(super) horizon: u32,
-    // The source of drafts, and their most tokens.
-    pub(super) drafts: Drafts,
-    pub(super) max_penalties: usize,
-    pub(super) short_context: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Drafts {
-    Off,
-    // The client's prediction: every fifth token of it is wrong.
-    Host(usize),
-    // The device's draft model, besides the others or alone; then rows may follow drafts in flight.
-    Device(usize),
-    Ahead(usize),
-}
-
-impl Drafts {
-    fn most(self) -> usize {
-        match self {
-            Self::Off => 0,
-            Self::Host(most) | Self::Device(most) | Self::Ahead(most) => most,
-        }
-    }
-}
 
 pub(super) struct World {
     pub(super) setup: Setup,
@@ -366,68 +316,6 @@ impl World {
         owner
     }
 
-    /// Reads what the detokenizer got.
-    pub(super) fn read(&mut self) {
-        let messages: Vec<_> = self.ring.lock().unwrap().0.drain(..).collect();
-        for bytes in messages {
-            match Message::decode(&bytes).unwrap() {
-                Message::OpenStream(open) => {
-                    let tokens =
-                        open.generated.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
-                    let stream = Stream { tokens: tokens.collect(), ..Stream::default() };
-                    assert!(self.streams.insert(open.key, stream).is_none(), "announced twice");
-                }
-                Message::Notice(notice) => {
-                    if notice.text == "no length" {
-                        self.cut.insert(notice.key, FinishReason::Refused);
-                    }
-                }
-                Message::Pooled(pooled) => {
-                    let stream = self.streams.get_mut(&pooled.key).expect("announced before its vector");
-                    assert!(stream.finish.is_none() && stream.vector.is_empty());
-                    let words = pooled.vector.as_chunks::<4>().0;
-                    stream.vector = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
-                }
-                Message::PromptLogProbs(scored) => {
-                    let stream = self.streams.get_mut(&scored.key).expect("announced before its prompt");
-                    let submit = &self.expected[&scored.key].submit;
-                    let known = submit.tokens.len() / 4 - submit.prompt_length as usize;
-                    assert!(stream.finish.is_none() && stream.tokens.len() == known, "before its tokens");
-                    let size = 8 + 8 * usize::from(submit.prompt_logprobs.unwrap());
-                    assert!(scored.records.len().is_multiple_of(size));
-                    for record in scored.records.chunks(size) {
-                        stream.prompt_logprobs.push(f32::from_le_bytes(record[4..8].try_into().unwrap()));
-                    }
-                }
-                Message::TokensOut(rows) => {
-                    for row in rows {
-                        let stream = self.streams.get_mut(&row.key).expect("announced before its tokens");
-                        assert_eq!(stream.finish, None, "{:?} after its end", row.key);
-                        assert!(row.cached_tokens <= self.expected[&row.key].submit.prompt_length);
-                        let submit = &self.expected[&row.key].submit;
-                        assert!(submit.logprobs.is_some() || row.logprobs.is_empty());
-                        if let Some(count) = submit.logprobs {
-                            let size = 8 + 8 * usize::from(count);
-                            assert_eq!(row.logprobs.len(), row.tokens.len() * size);
-                            for (at, record) in row.logprobs.chunks(size).enumerate() {
-                                let position = submit.prompt_length as usize + stream.tokens.len() + at;
-                                assert_eq!(record[4..8], logprob(row.tokens[at], position).to_le_bytes());
-                                for pair in record[8..].chunks(8) {
-                                    let (token, value) = pair.split_at(4);
-                                    let token = i32::from_le_bytes(token.try_into().unwrap());
-                                    assert_eq!(value, (token as f32).to_le_bytes());
-                                }
-                            }
-                        }
-                        stream.tokens.extend(row.tokens);
-                        stream.finish = row.finish;
-                    }
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-
     pub(super) fn running(&self) -> bool {
         self.planner.has_work() || !self.inbox.is_empty()
     }
@@ -449,63 +337,6 @@ impl World {
         self.verify();
     }
 
-    /// Every request had the output that it must have, and every block is free or cached.
-    pub(super) fn verify(&mut self) {
-        self.read();
-        let context = self.context();
-        for (key, expected) in &self.expected {
-            let stream = &self.streams[key];
-            let prompt = expected.submit.prompt_length as usize;
-            let reference = &expected.tokens[prompt..];
-            assert_eq!(stream.tokens, reference[..stream.tokens.len()], "{key:?}");
-            let (length, reason) = expected.end(context);
-            let longest = length.saturating_sub(prompt).max(expected.submit.tokens.len() / 4 - prompt);
-            assert!(stream.tokens.len() <= longest, "{key:?} overshot");
-            let pooled = expected.submit.pooling.filter(|_| stream.finish == Some(FinishReason::Stop));
-            let wanted =
-                pooled.map_or_else(Vec::new, |pooling| vector(pooling, &expected.tokens[..prompt]).to_vec());
-            assert_eq!(stream.vector, wanted, "{key:?}");
-            let scores = match expected.submit.prompt_logprobs {
-                Some(_) => scores(&expected.tokens[..prompt])
-                    .split_off((expected.submit.prompt_logprobs_from as usize).min(prompt - 1)),
-                None => Vec::new(),
-            };
-            assert!(scores.starts_with(&stream.prompt_logprobs), "{key:?}");
-            // A stream that was over when it was submitted again has nothing more to tell.
-            let ran = stream.tokens.len() * 4 + 4 * prompt > expected.submit.tokens.len()
-                || expected.submit.max_tokens == 0;
-            let ended = matches!(stream.finish, Some(FinishReason::Stop | FinishReason::Length));
-            assert!(!(ran && ended) || stream.prompt_logprobs == scores, "{key:?}");
-            if prompt > self.setup.max_context.min(self.capacity()) {
-                assert_eq!(stream.finish, Some(FinishReason::Error), "{key:?}");
-            } else if matches!(stream.finish, Some(FinishReason::Stop | FinishReason::Length)) {
-                assert_eq!((stream.tokens.len(), stream.finish), (longest, Some(reason)), "{key:?}");
-            } else if stream.finish == Some(FinishReason::Overloaded) {
-                assert_eq!(stream.tokens.len() * 4, expected.submit.tokens.len() - prompt * 4);
-            } else {
-                // A detokenizer that reports a stop string gets no further tokens.
-                let cut = self.cut.get(key).copied();
-                let silent = cut == Some(FinishReason::Stop) && stream.finish.is_none();
-                assert!(silent || stream.finish == cut, "{key:?} {stream:?} {cut:?}");
-            }
-        }
-        let counts = self.kv.counts();
-        assert_eq!(counts.held, 0);
-        assert_eq!(counts.free + counts.cached, self.setup.num_blocks);
-        assert!(!self.planner.has_work());
-        let stats: HashMap<_, _> = self.planner.stats().into_iter().collect();
-        let finished: u64 =
-            stats.iter().filter(|(name, _)| name.starts_with("finished")).map(|(_, n)| n).sum();
-        assert_eq!(finished as usize, self.expected.len());
-        let answered = stats["finished_stop"] + stats["finished_length"];
-        for name in ["duration_ns", "prompt_length", "completion_length"] {
-            assert_eq!(self.histogram(name).0, answered, "{name}");
-        }
-        let (first, more) =
-            (self.histogram("time_to_first_token_ns").0, self.histogram("inter_token_latency_ns").0);
-        assert!(first <= self.histogram("queue_time_ns").0 && first + more <= stats["completion_tokens"]);
-    }
-
     /// Tokens that a sequence can have at most.
     pub(super) fn context(&self) -> usize {
         self.setup.max_context.min(self.capacity() + 1)
@@ -524,36 +355,4 @@ impl World {
     pub(super) fn stat(&self, name: &str) -> u64 {
         self.planner.stats().into_iter().find(|(key, _)| *key == name).unwrap().1
     }
-}
-
-pub(super) fn roomy() -> Setup {
-    Setup {
-        block_size: 4,
-        num_blocks: 64,
-        groups: vec![Group::FULL],
-        prefix_cache: true,
-        max_sequences: 4,
-        max_tokens: 32,
-        max_rows: 4,
-        max_pages: 64,
-        max_context: 200,
-        max_waiting: 64,
-        prefill_chunk: 0,
-        prefill_beside_decodes: 0,
-        depth: 1,
-        horizon: 64,
-        drafts: Drafts::Off,
-        max_penalties: 64,
-        short_context: 0,
-    }
-}
-
-/// Prompts of one family begin alike.
-pub(super) fn prompt(family: u64, length: usize) -> Vec<u32> {
-    let shared = length * 3 / 4;
-    let token = |at: usize| {
-        let own = if at < shared { family } else { family + 7 * length as u64 };
-        (mix(own, at as u64) % VOCABULARY) as u32
-    };
-    (0..length).map(token).collect()
 }

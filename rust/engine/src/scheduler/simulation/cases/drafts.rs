@@ -1,7 +1,9 @@
 //! Steps that follow drafts whose number is open.
 
+use super::super::model::prompt;
 use super::super::random::{Event, happen};
-use super::super::world::{Drafts, Setup, World, prompt, roomy};
+use super::super::setup::{Drafts, Setup, roomy};
+use super::super::world::World;
 use crate::kv_allocator::Group;
 
 #[test]

@@ -1,8 +1,10 @@
 //! How requests end.
 
 use super::super::device::Expected;
+use super::super::model::prompt;
 use super::super::random::{Event, happen};
-use super::super::world::{Setup, World, prompt, roomy};
+use super::super::setup::{Setup, roomy};
+use super::super::world::World;
 use super::{finished, steps, tokens};
 use crate::messages::{FinishReason, Message, RequestKey, Submit};
 

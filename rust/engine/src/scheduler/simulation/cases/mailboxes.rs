@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::super::world::{World, prompt, roomy};
+use super::super::model::prompt;
+use super::super::setup::roomy;
+use super::super::world::World;
 use crate::error::Error;
 
 #[test]

@@ -2,9 +2,11 @@
 
 use pyengine_kernels_cpu::sampler::SamplingRow;
 
+use super::super::model::prompt;
 use super::super::penalties::PenaltyRules;
 use super::super::random::{Event, happen};
-use super::super::world::{Setup, World, prompt, roomy};
+use super::super::setup::{Setup, roomy};
+use super::super::world::World;
 use super::{finished, steps, tokens};
 use crate::messages::{FinishReason, Message};
 

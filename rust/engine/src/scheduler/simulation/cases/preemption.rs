@@ -1,6 +1,8 @@
 //! What happens where memory is short.
 
-use super::super::world::{Setup, World, prompt, roomy};
+use super::super::model::prompt;
+use super::super::setup::{Setup, roomy};
+use super::super::world::World;
 use super::steps;
 
 #[test]

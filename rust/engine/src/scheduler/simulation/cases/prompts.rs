@@ -1,6 +1,8 @@
 //! How prompts share steps, and what is not computed again.
 
-use super::super::world::{Setup, World, prompt, roomy};
+use super::super::model::prompt;
+use super::super::setup::{Setup, roomy};
+use super::super::world::World;
 use super::{finished, steps};
 use crate::messages::FinishReason;
 

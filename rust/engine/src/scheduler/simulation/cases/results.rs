@@ -1,7 +1,9 @@
 //! What a step brings back, and what it took.
 
 use super::super::super::StepResults;
-use super::super::world::{Drafts, Setup, World, prompt, roomy};
+use super::super::model::prompt;
+use super::super::setup::{Drafts, Setup, roomy};
+use super::super::world::World;
 use super::tokens;
 use crate::messages::{FinishReason, Message};
 

@@ -1,7 +1,9 @@
 //! Log-probabilities, of answers and of prompts.
 
 use super::super::super::{LogProbs, StepResults};
-use super::super::world::{Setup, World, prompt, roomy};
+use super::super::model::prompt;
+use super::super::setup::{Setup, roomy};
+use super::super::world::World;
 use super::{finished, steps, tokens};
 use crate::messages::FinishReason;
 

@@ -14,7 +14,8 @@
 use std::sync::Arc;
 
 use super::grammars::Grammars;
-use super::{DraftLimits, PerRequest, RowFeature};
+use super::per_request::PerRequest;
+use super::row_feature::{DraftLimits, RowFeature};
 use crate::error::Result;
 use crate::messages::Submit;
 use crate::scheduler::queue::submit::token_ids;

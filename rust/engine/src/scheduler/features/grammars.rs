@@ -17,8 +17,9 @@ use std::time::Instant;
 
 use super::closing::Closing;
 use super::masks::{self, Allowed, Distinct, Job, elapsed_ns};
+use super::per_request::PerRequest;
+use super::row_feature::{DraftLimits, NewToken, RowFeature};
 use super::thread_pool::ThreadPool;
-use super::{DraftLimits, NewToken, PerRequest, RowFeature};
 use crate::error::{Error, Result};
 use crate::grammar::masks::Mask;
 use crate::grammar::{Compiled, Compiler, Grammar, Refusal, Verdict};

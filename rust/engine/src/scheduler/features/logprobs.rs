@@ -3,7 +3,8 @@
 //! A step gives them for each of its logits, those behind wrong drafts too; what is taken of a row goes out with its
 //! tokens, as [`SequenceTokens`](crate::messages::SequenceTokens) has it. O(log-probabilities).
 
-use super::{PerRequest, RowFeature};
+use super::per_request::PerRequest;
+use super::row_feature::RowFeature;
 use crate::error::{Error, Result};
 use crate::messages::Submit;
 use crate::scheduler::step::StepRecord;

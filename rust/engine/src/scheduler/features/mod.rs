@@ -21,9 +21,11 @@ pub(super) mod logprobs;
 mod masks;
 mod penalties;
 mod penalty_budget;
+mod per_request;
 pub(super) mod pooling;
 pub(super) mod processors;
 mod prompt_logprobs;
+mod row_feature;
 mod thread_pool;
 
 use super::planner::PlannerConfig;
@@ -42,56 +44,8 @@ use penalty_budget::PenaltyBudget;
 use pooling::Pools;
 use processors::Processors;
 use prompt_logprobs::PromptScores;
-
-/// A token that was sampled for a request.
-pub(super) struct NewToken {
-    pub request: RequestId,
-    pub token: u32,
-    /// Tokens that the request has generated, with this one.
-    pub generated: u32,
-    /// Tokens that it may still generate.
-    pub left: u32,
-    /// Tokens that the same row brought before it.
-    pub nth: usize,
-}
-
-/// How many of a row's proposed drafts may be sent, and whether the device may draft for it instead.
-pub(super) struct DraftLimits {
-    pub host: usize,
-    pub device: bool,
-}
-
-/// A feature of requests, called by the step at fixed points.
-trait RowFeature {
-    /// Takes the feature's part of a submission. `tokens` are its prompt and what it generated before a restart.
-    /// `InvalidArgument` for what no frontend would send.
-    fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32]) -> Result<()>;
-
-    /// Lowers the limits for a row with these drafts.
-    fn limit_drafts(&mut self, _id: RequestId, _drafts: &[u32], _limits: &mut DraftLimits) {}
-
-    /// The rows of a step are written from now on.
-    fn begin_step(&mut self) {}
-
-    /// Writes the feature's fields of a row that samples.
-    fn write(&mut self, row: &SampledRow, out: &mut StepBuffers<'_>);
-
-    /// Every row is written: the feature's numbers go into the header, and what `commit` needs of them into the record.
-    fn end_step(&mut self, header: &mut [i64], record: &mut StepRecord);
-
-    /// Takes a sampled token in.
-    fn on_token(&mut self, _token: &NewToken) -> Taken {
-        Taken::Goes
-    }
-
-    /// Whether the request's tokens are to be sampled even where only one may come.
-    fn wants_samples(&self, _id: RequestId) -> bool {
-        false
-    }
-
-    /// The request has ended, or never began.
-    fn leave(&mut self, id: RequestId);
-}
+pub(super) use row_feature::NewToken;
+use row_feature::RowFeature;
 
 /// All features.
 pub(super) struct Features {
@@ -201,45 +155,5 @@ impl Features {
         self.prompts.leave(id);
         self.processors.leave(id);
         self.drafts.leave(id);
-    }
-}
-
-/// A feature's state of the requests that have it, by request id; O(1).
-struct PerRequest<T> {
-    slots: Vec<Option<T>>,
-    len: usize,
-}
-
-impl<T> Default for PerRequest<T> {
-    fn default() -> Self {
-        Self { slots: Vec::new(), len: 0 }
-    }
-}
-
-impl<T> PerRequest<T> {
-    fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    fn insert(&mut self, id: RequestId, value: T) {
-        let at = id as usize;
-        if self.slots.len() <= at {
-            self.slots.resize_with(at + 1, || None);
-        }
-        self.len += usize::from(self.slots[at].replace(value).is_none());
-    }
-
-    fn get(&self, id: RequestId) -> Option<&T> {
-        self.slots.get(id as usize)?.as_ref()
-    }
-
-    fn get_mut(&mut self, id: RequestId) -> Option<&mut T> {
-        self.slots.get_mut(id as usize)?.as_mut()
-    }
-
-    fn remove(&mut self, id: RequestId) -> Option<T> {
-        let value = self.slots.get_mut(id as usize)?.take();
-        self.len -= usize::from(value.is_some());
-        value
     }
 }

@@ -12,7 +12,8 @@
 
 use super::dry::Dry;
 use super::penalties::{Penalties, PenaltyFields};
-use super::{DraftLimits, NewToken, PerRequest, RowFeature};
+use super::per_request::PerRequest;
+use super::row_feature::{DraftLimits, NewToken, RowFeature};
 use crate::error::{Error, Result};
 use crate::messages::Submit;
 use crate::scheduler::queue::requests::Taken;

@@ -12,7 +12,8 @@
 //! row brings the vector in its place. A mean needs every token's state, so such a request takes nothing from the prefix
 //! cache; what it computes is cached for others. O(tokens) a row that pools, and O(width) for its sum.
 
-use super::{PerRequest, RowFeature};
+use super::per_request::PerRequest;
+use super::row_feature::RowFeature;
 use crate::error::{Error, Result};
 use crate::messages::{Pooling, Submit};
 use crate::scheduler::step::StepRecord;

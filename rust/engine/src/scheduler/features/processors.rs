@@ -9,7 +9,8 @@
 //! The code sees a request's tokens, so such rows wait for the step before, as those with penalties do. They have no
 //! drafts: behind a draft the tokens are not known. O(new tokens) a row.
 
-use super::{DraftLimits, PerRequest, RowFeature};
+use super::per_request::PerRequest;
+use super::row_feature::{DraftLimits, RowFeature};
 use crate::error::Result;
 use crate::messages::{RequestKey, Submit};
 use crate::scheduler::step::StepRecord;

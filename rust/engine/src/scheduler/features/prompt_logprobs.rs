@@ -14,7 +14,8 @@
 //! restart, whose submission says how much the frontend has. O(tokens) a row that wants them.
 
 use super::logprobs::{LogProbs, MAX_LOGPROBS};
-use super::{PerRequest, RowFeature};
+use super::per_request::PerRequest;
+use super::row_feature::RowFeature;
 use crate::error::{Error, Result};
 use crate::messages::{Message, PromptLogProbs, RequestKey, Submit};
 use crate::scheduler::outbox::Outbox;

@@ -36,6 +36,7 @@ def quantized_cases(bench: Bench, shape: Shape) -> Iterator[Case]:
         for bits, group in PACKED:
             if inputs % group == 0:
                 yield integers(bench, rows, "gate and up", (outputs, inputs), bits, group)
+        yield small_floats(bench, rows)
 
 
 def float8_blocks(bench: Bench, rows: int, name: str, outputs: int, inputs: int) -> Case:
@@ -111,6 +112,35 @@ def integers(
         made,
         read=weights + rows * (inputs + outputs) * dtype.itemsize,
         flops=2 * rows * outputs * inputs,
+    )
+
+
+def small_floats(bench: Bench, rows: int) -> Case:
+    """Gates and ups of experts in MXFP4, those of gpt-oss-120b: rows go to all of them in turn."""
+    experts, chosen, outputs, inputs = (4, 2, 64, 64) if bench.tiny else (128, 4, 5760, 2880)
+    dtype, device = torch.bfloat16 if bench.cuda else torch.float32, bench.device
+    sent = rows * chosen
+
+    def buffers() -> tuple[Any, ...]:
+        octets: dict[str, Any] = {"dtype": torch.uint8, "device": device}
+        values = torch.randint(0, 256, (experts, outputs, inputs // 2), **octets)
+        powers = torch.full((experts, inputs // 32, outputs), 120, **octets)
+        weight = PackedTensor(values, powers, None, None, 4, 32, floats=True)
+        x = torch.randn(sent, inputs, dtype=dtype, device=device)
+        counts = torch.full((experts,), sent // experts, dtype=torch.int32, device=device)
+        counts[: sent % experts] += 1
+        ends = counts.cumsum(0, dtype=torch.int32)
+        return x, weight, None, ends, torch.empty(sent, outputs, dtype=dtype, device=device)
+
+    read = min(experts, sent) * outputs * inputs * (4 + 8 / 32) / 8
+    weights = int(experts * outputs * inputs * (4 + 8 / 32) / 8)
+    kernels = by(bench, "layers.grouped_packed", "grouped_packed")
+    return Case(
+        "grouped_packed",
+        f"{rows} rows, {chosen} of {experts}, MXFP4",
+        works(bench, kernels, buffers, weights),
+        read=int(read) + sent * (inputs + outputs) * dtype.itemsize,
+        flops=2 * sent * outputs * inputs,
     )
 
 

@@ -8,6 +8,7 @@ import torch
 from transformers import LlamaConfig
 
 from pyengine.kernels.layers.block_product import block_product, block_product_reference
+from pyengine.kernels.layers.grouped_packed import grouped_packed, grouped_packed_reference
 from pyengine.kernels.layers.packed_product import packed_product, packed_product_reference
 from pyengine.kernels.layers.quantize import FLOAT8, quantize_groups, quantize_groups_reference
 from pyengine.model.torch.runner import TorchRunner
@@ -68,6 +69,36 @@ def test_products_of_integers(
     given = x, weight, bias, torch.zeros(rows, outputs, dtype=dtype, device="cuda")
     ours, theirs = both(packed_product, packed_product_reference, *given)
     assert_close(ours[-1], theirs[-1], 2, 2e-4 * float(theirs[-1].float().std()))
+
+
+@pytest.mark.parametrize("rows", [4, 64, 4096])
+@pytest.mark.parametrize(
+    ("bits", "group", "kind", "shape"),
+    [
+        (4, 32, "powers", (32, 5760, 2880)),
+        (4, 128, "zeros", (128, 1536, 2048)),
+        (8, 32, "symmetric", (128, 1536, 2048)),
+        (8, 128, "floats", (32, 4096, 7168)),
+    ],
+    ids=["MXFP4", "AWQ", "8 bits", "FP8 in blocks"],
+)
+def test_products_of_experts(
+    bits: int, group: int, kind: str, shape: tuple[int, int, int], rows: int
+) -> None:
+    """Of uneven shares; rows of another rank's experts, which come last, stay as they were."""
+    if kind == "floats" and torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("no floats of 8 bits")
+    experts, outputs, inputs = shape
+    weight = drawn(rows, bits, group, outputs, inputs, kind, torch.float16, (experts,))
+    x, bias = (normal(count, size, dtype=torch.bfloat16, seed=count)
+               for count, size in ((rows, inputs), (experts, outputs)))  # fmt: skip
+    chosen = torch.randint(0, experts + 1, (rows,), device="cuda").square() // experts
+    ends = (chosen[:, None] <= torch.arange(experts, device="cuda")).sum(0).int()
+    out = torch.full((rows, outputs), 7.0, dtype=torch.bfloat16, device="cuda")
+    given = x, weight, bias, ends, out
+    ours, theirs = both(grouped_packed, grouped_packed_reference, *given)
+    assert_close(ours[-1], theirs[-1], 2, 2e-4 * float(theirs[-1].float().std()))
+    assert_captured(lambda: grouped_packed(*given), [out])
 
 
 @pytest.mark.parametrize("rows", [3, 64, 512])

@@ -24,7 +24,9 @@ def cache_array(*shape: int, dtype: np.dtype[Any]) -> NDArray[Any]:
 
     A cache is read in scattered blocks, and with small pages most blocks would miss the TLB.
     """
-    memory = mmap.mmap(-1, max(1, math.prod(shape)) * dtype.itemsize)
+    # Python shares a mapping with its children unless told otherwise, and shared pages stay small.
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, max(1, math.prod(shape)) * dtype.itemsize, flags=private)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         # A kernel without huge pages refuses: the cache is slower then, and as good.
         with suppress(OSError):

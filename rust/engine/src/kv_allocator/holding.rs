@@ -37,6 +37,7 @@ impl Holding {
     }
 
     /// How many leading blocks can be written to, in every group.
+    #[inline]
     pub fn covered(&self) -> usize {
         self.windows.iter().map(|window| window.end).fold(self.blocks.len(), usize::min)
     }
@@ -142,6 +143,7 @@ impl KvAllocator {
     }
 
     /// Releases what no query from `position` on sees.
+    #[inline]
     pub fn slide(&mut self, holding: &mut Holding, position: usize) {
         for (at, window) in holding.windows.iter_mut().enumerate() {
             let first = self.groups[at + 1].first_seen(position, self.block_size).max(window.start);

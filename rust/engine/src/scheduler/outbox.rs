@@ -1,13 +1,12 @@
 //! Messages to the detokenizer, sent in order and without loss, though its ring may be full.
 //!
-//! Rows are collected during a call of the planner and leave as one `TokensOut` at its end, encoded without
-//! building the owned message. While the ring is full, encoded messages are held and tried again at the next
-//! call. O(bytes) a call; no allocation while the ring has room.
+//! Rows are encoded as they come, without building the owned message, and leave as one `TokensOut` at the end of a
+//! call of the planner. While the ring is full, messages are held and tried again at the next call. O(bytes) a call; no
+//! allocation while the ring has room.
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
 
-use serde::{Serialize, Serializer};
+use rmp::encode::{ByteBuf, write_array_len, write_bin, write_nil, write_str, write_uint};
 
 use crate::error::{Error, Result};
 use crate::messages::{FinishReason, Message, OpenStream, RequestKey};
@@ -39,23 +38,52 @@ pub struct OutRow {
     pub rejected_drafts: u32,
 }
 
-/// A row and where its tokens end in [`Outbox::tokens`]; they begin where those of the row before end.
-#[derive(Clone, Copy)]
-struct Entry {
-    row: OutRow,
-    end: usize,
-    // The same in `Outbox::logprobs`.
-    logprobs: usize,
+impl OutRow {
+    /// Appends what a [`SequenceTokens`](crate::messages::SequenceTokens) of this row would be. Memory can always be
+    /// written to, so that no error can come of it.
+    fn encode(&self, tokens: &[u32], logprobs: &[u8], out: &mut ByteBuf) {
+        let Ok(_) = write_array_len(out, 9);
+        let Ok(_) = write_array_len(out, 2);
+        let Ok(_) = write_uint(out, self.key.frontend.into());
+        let Ok(_) = write_uint(out, self.key.request);
+        let Ok(_) = write_array_len(out, tokens.len() as u32);
+        for &token in tokens {
+            let Ok(_) = write_uint(out, token.into());
+        }
+        match self.finish {
+            None => {
+                let Ok(()) = write_nil(out);
+            }
+            Some(reason) => {
+                rmp_serde::encode::write(out.as_mut_vec(), &reason).expect("a name can be written to memory");
+            }
+        }
+        match self.stop_token {
+            None => {
+                let Ok(()) = write_nil(out);
+            }
+            Some(token) => {
+                let Ok(_) = write_uint(out, token.into());
+            }
+        }
+        for number in [self.cached_tokens, self.queued_us, self.accepted_drafts, self.rejected_drafts] {
+            let Ok(_) = write_uint(out, number.into());
+        }
+        let Ok(()) = write_bin(out, logprobs);
+    }
 }
 
 /// Collects and sends messages to the detokenizer.
 pub struct Outbox {
     sink: DetokenizerSink,
     limit: usize,
-    rows: Vec<Entry>,
-    tokens: Vec<u32>,
+    /// Rows of the next `TokensOut`, encoded, and how many.
+    rows: ByteBuf,
+    count: u32,
+    /// Log-probabilities of the row that comes next.
     logprobs: Vec<u8>,
     scratch: Vec<u8>,
+    /// Messages that the ring had no room for, or that had no room for more rows.
     held: VecDeque<Vec<u8>>,
 }
 
@@ -71,28 +99,35 @@ impl Outbox {
         Ok(Self {
             sink,
             limit,
-            rows: Vec::new(),
-            tokens: Vec::new(),
+            rows: ByteBuf::new(),
+            count: 0,
             logprobs: Vec::new(),
             scratch: Vec::new(),
             held: VecDeque::new(),
         })
     }
 
-    /// Messages that the ring had no room for.
+    /// Messages that wait, because the ring had no room for them.
     pub fn held(&self) -> usize {
         self.held.len()
     }
 
     /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.held.is_empty()
+        self.count == 0 && self.held.is_empty()
     }
 
-    /// Adds a row with its new tokens to the next `TokensOut`.
+    /// Adds a row with its new tokens to the next `TokensOut`. A message that it would make too large waits for
+    /// [`flush`](Self::flush) without it.
     pub fn row(&mut self, row: OutRow, tokens: &[u32]) {
-        self.tokens.extend_from_slice(tokens);
-        self.rows.push(Entry { row, end: self.tokens.len(), logprobs: self.logprobs.len() });
+        let most = ROW_BYTES + TOKEN_BYTES * tokens.len() + self.logprobs.len();
+        if self.count > 0 && ROW_BYTES + self.rows.as_slice().len() + most > self.limit {
+            self.frame_rows();
+            self.held.push_back(self.scratch.clone());
+        }
+        row.encode(tokens, &self.logprobs, &mut self.rows);
+        self.count += 1;
+        self.logprobs.clear();
     }
 
     /// Where the log-probabilities of the next row are appended.
@@ -132,70 +167,25 @@ impl Outbox {
 
     /// Sends what was held and the rows of this call. Full is no error; closed is, and then nothing is lost either.
     pub fn flush(&mut self) -> Result<()> {
-        let mut result = self.retry();
-        let (rows, tokens) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.tokens));
-        let logprobs = std::mem::take(&mut self.logprobs);
-        let (mut rest, mut start) = (&rows[..], (0, 0));
-        while !rest.is_empty() {
-            let count = self.fitting(rest, start);
-            let (chunk, others) = rest.split_at(count);
-            let encoded = self.encode_rows(chunk, start, &tokens, &logprobs);
-            let sent = encoded.and_then(|()| self.send_scratch());
-            result = result.and(sent);
-            start = chunk.last().map_or(start, |entry| (entry.end, entry.logprobs));
-            rest = others;
+        let retried = self.retry();
+        if self.count == 0 {
+            return retried;
         }
-        (self.rows, self.tokens, self.logprobs) = (rows, tokens, logprobs);
-        self.rows.clear();
-        self.tokens.clear();
-        self.logprobs.clear();
-        result
+        self.frame_rows();
+        let sent = self.send_scratch();
+        retried.and(sent)
     }
 
-    /// How many rows one message takes, at least one; their tokens and log-probabilities begin at `start`.
-    fn fitting(&self, rows: &[Entry], start: (usize, usize)) -> usize {
-        let bytes = |at: usize| {
-            ROW_BYTES * (at + 2) + TOKEN_BYTES * (rows[at].end - start.0) + rows[at].logprobs - start.1
-        };
-        (0..rows.len()).position(|at| bytes(at) > self.limit).unwrap_or(rows.len()).max(1)
-    }
-
-    fn encode_rows(
-        &mut self,
-        rows: &[Entry],
-        mut start: (usize, usize),
-        tokens: &[u32],
-        logprobs: &[u8],
-    ) -> Result<()> {
+    /// Makes one message of the rows, in `scratch`.
+    fn frame_rows(&mut self) {
         self.scratch.clear();
-        let bodies = rows.iter().map(|&Entry { row, end, logprobs: logprobs_end }| {
-            let (from, logprobs_from) = std::mem::replace(&mut start, (end, logprobs_end));
-            let taken = &tokens[from..end];
-            let logprobs = serde_bytes::Bytes::new(&logprobs[logprobs_from..logprobs_end]);
-            let OutRow {
-                key,
-                finish,
-                stop_token,
-                cached_tokens,
-                queued_us,
-                accepted_drafts,
-                rejected_drafts,
-            } = row;
-            (
-                key,
-                taken,
-                finish,
-                stop_token,
-                cached_tokens,
-                queued_us,
-                accepted_drafts,
-                rejected_drafts,
-                logprobs,
-            )
-        });
-        let malformed = |error: rmp_serde::encode::Error| Error::MalformedMessage(error.to_string());
-        rmp_serde::encode::write(&mut self.scratch, &("tokens_out", Rows(RefCell::new(bodies))))
-            .map_err(malformed)
+        let mut message = ByteBuf::from_vec(std::mem::take(&mut self.scratch));
+        let Ok(_) = write_array_len(&mut message, 2);
+        let Ok(()) = write_str(&mut message, "tokens_out");
+        let Ok(_) = write_array_len(&mut message, self.count);
+        self.scratch = message.into_vec();
+        self.scratch.append(self.rows.as_mut_vec());
+        self.count = 0;
     }
 
     fn retry(&mut self) -> Result<()> {
@@ -218,15 +208,6 @@ impl Outbox {
         let Err(error) = sent else { return Ok(()) };
         self.held.push_back(self.scratch.clone());
         if matches!(error, Error::MailboxFull { .. }) { Ok(()) } else { Err(error) }
-    }
-}
-
-/// An iterator that is serialized as a list, once.
-struct Rows<I>(RefCell<I>);
-
-impl<I: ExactSizeIterator<Item: Serialize>> Serialize for Rows<I> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.collect_seq(&mut *self.0.borrow_mut())
     }
 }
 

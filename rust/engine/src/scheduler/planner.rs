@@ -238,7 +238,8 @@ impl Planner {
     fn grant(&mut self, kv: &mut KvAllocator) -> Room {
         let (tokens, pages) = (self.config.max_tokens_per_step, self.layout.max_pages());
         let logits = self.layout.max_logits();
-        let mut room = Room { tokens, prefill: tokens, pages, logits, closed: false, starved: false };
+        let mut room =
+            Room { tokens, prefill: tokens, pages, logits, prompts: false, closed: false, starved: false };
         self.steps.clear();
         self.grant_decodes(kv, &mut room);
         if !self.steps.decodes().is_empty() {

@@ -139,6 +139,7 @@ impl Requests {
     }
 
     /// A request that is there.
+    #[inline]
     pub fn get(&self, id: RequestId) -> &Request {
         self.slots[id as usize].as_ref().expect("ids live as long as their requests")
     }

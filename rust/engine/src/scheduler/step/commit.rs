@@ -92,10 +92,12 @@ impl Planner {
                 }
             }
             // A row that found no token to sample has computed nothing that others may build on.
-            let failed = infinite
-                || tokens.first().is_some_and(|token| *token < 0)
-                || states.iter().any(|number| !number.is_finite());
-            if row.publishes && failed {
+            let failed = || {
+                infinite
+                    || tokens.first().is_some_and(|token| *token < 0)
+                    || states.iter().any(|number| !number.is_finite())
+            };
+            if row.publishes && failed() {
                 self.retract(kv, record);
             }
             logit += if row.samples { row.drafts as usize + 1 } else { 0 };

@@ -11,7 +11,7 @@
 use super::buffers::{StepBuffers, StepLayout, header};
 use super::sequence_table::RequestId;
 use super::{Grant, RowRecord, StepRecord, Steps};
-use crate::kv_allocator::KvAllocator;
+use crate::kv_allocator::{KvAllocator, PageId};
 use crate::scheduler::features::Features;
 
 /// A row that samples, as the features see it.
@@ -153,12 +153,9 @@ impl Steps {
         let end = start + grant.count as usize;
         let rotation = self.table.rotation[at] as usize;
         let tokens = tally.tokens..tally.tokens + grant.count as usize;
-        let places = out.positions[tokens.clone()].iter_mut().zip(&mut out.slot_mapping[tokens]);
-        for ((place, cell), position) in places.zip(start..end) {
-            *place = (rotation + position) as i32;
-            *cell = (blocks[position / self.block_size] as usize * self.block_size
-                + position % self.block_size) as i32;
-        }
+        let places = out.positions[tokens.clone()].iter_mut().zip(rotation + start..);
+        places.for_each(|(place, position)| *place = position as i32);
+        fill_slots(&mut out.slot_mapping[tokens], start, self.block_size, |block| blocks[block]);
         let pages = end.div_ceil(self.block_size);
         if kv.groups().len() == 1 {
             let page_indices = &mut out.page_indices[tally.pages..tally.pages + pages];
@@ -202,12 +199,10 @@ impl Steps {
                 tally.pages += used.len();
                 out.page_indptr[indptr + row + 1] = tally.pages as i32;
                 out.kv_length[rows + row] = (end - first * self.block_size) as i32;
-                for token in out.query_start[row] as usize..out.query_start[row + 1] as usize {
-                    let position = out.positions[token] as usize - rotation;
-                    let page = kv.page(held.blocks()[position / self.block_size], table) as usize;
-                    out.slot_mapping[tokens + token] =
-                        (page * self.block_size + position % self.block_size) as i32;
-                }
+                let own = out.query_start[row] as usize..out.query_start[row + 1] as usize;
+                let start = out.positions[own.start] as usize - rotation;
+                let slots = &mut out.slot_mapping[tokens + own.start..tokens + own.end];
+                fill_slots(slots, start, self.block_size, |block| kv.page(held.blocks()[block], table));
             }
         }
     }
@@ -278,6 +273,18 @@ fn fill_header(out: &mut [i64], tally: &Tally, rows: usize, decodes: usize) {
     ];
     out.fill(0);
     values.iter().for_each(|&(field, value)| out[field] = value as i64);
+}
+
+/// Where the KV of tokens goes, from position `start` on; `page` names the page of each of their sequence's blocks.
+fn fill_slots(mut slots: &mut [i32], start: usize, block_size: usize, page: impl Fn(usize) -> PageId) {
+    let (mut block, mut offset) = (start / block_size, start % block_size);
+    while !slots.is_empty() {
+        let count = slots.len().min(block_size - offset);
+        let (here, behind) = std::mem::take(&mut slots).split_at_mut(count);
+        let first = page(block) as usize * block_size + offset;
+        here.iter_mut().zip(first..).for_each(|(slot, cell)| *slot = cell as i32);
+        (slots, block, offset) = (behind, block + 1, 0);
+    }
 }
 
 /// The draft tokens of a row: the host's, or places that the device fills in.

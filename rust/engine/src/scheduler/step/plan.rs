@@ -24,6 +24,8 @@ pub(in crate::scheduler) struct Room {
     pub prefill: usize,
     pub pages: usize,
     pub logits: usize,
+    /// A running sequence has a prompt to compute.
+    pub prompts: bool,
     /// Nothing is admitted: a sequence was preempted or left out.
     pub closed: bool,
     /// A prompt got no tokens because a window of it got no pages.
@@ -108,8 +110,11 @@ impl Planner {
             next += 1;
             let at = slot as usize;
             let progress = self.steps.table.progress[at];
-            if !progress.decodes() || !self.features.penalties.may_decode(self.steps.table.request[at], slot)
-            {
+            if !progress.decodes() {
+                room.prompts |= progress.prefills();
+                continue;
+            }
+            if !self.features.penalties.may_decode(self.steps.table.request[at], slot) {
                 continue;
             }
             if self.outgrows(slot) {
@@ -137,8 +142,8 @@ impl Planner {
     /// Whether a decode has more tokens than those that its rotations are for.
     fn outgrows(&self, slot: u32) -> bool {
         let (at, short) = (slot as usize, self.config.short_context);
-        self.steps.table.rotation[at] == 0
-            && rotation::is_long(self.steps.table.progress[at].reach() as usize, short)
+        rotation::is_long(self.steps.table.progress[at].reach() as usize, short)
+            && self.steps.table.rotation[at] == 0
     }
 
     /// Gives a sequence `blocks` blocks, at the expense of the last in running order. False if that is itself.
@@ -171,6 +176,9 @@ impl Planner {
     }
 
     pub(in crate::scheduler) fn grant_prefills(&mut self, kv: &mut KvAllocator, room: &mut Room) {
+        if !room.prompts {
+            return;
+        }
         for next in 0..self.steps.running.len() {
             let slot = self.steps.running[next].slot;
             if self.steps.table.progress[slot as usize].prefills() && room.prefill > 0 {

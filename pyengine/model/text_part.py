@@ -42,8 +42,11 @@ PREFIXES = {
     "language_model.model.": "model.",
     "language_model.lm_head.": "lm_head.",
 }
-# The names of a body that was saved without its head.
-BODY = ("embed_tokens.", "layers.", "norm.")
+# The names of a body that was saved without its head, by what they begin with in a whole model.
+BODIES = {
+    "model.": ("embed_tokens.", "layers.", "norm."),
+    "transformer.": ("wte.", "wpe.", "h.", "ln_f."),
+}
 # What stands outside, whatever the text part says.
 OUTSIDE = ("architectures", "quantization_config", "tie_word_embeddings", "eos_token_id")
 
@@ -70,4 +73,7 @@ def plain_name(name: str) -> str:
     for prefix, instead in PREFIXES.items():
         if name.startswith(prefix):
             return instead + name.removeprefix(prefix)
-    return f"model.{name}" if name.startswith(BODY) else name
+    for prefix, names in BODIES.items():
+        if name.startswith(names):
+            return prefix + name
+    return name

@@ -52,7 +52,8 @@ class VectorSpec:
 def has_head(config: Mapping[str, Any]) -> bool:
     """Whether a config.json is of a model with a head for tokens, and not of its body alone."""
     names = config.get("architectures") or [""]
-    return not str(names[0]).endswith("Model")
+    name = str(names[0])
+    return name.endswith("LMHeadModel") or not name.endswith("Model")
 
 
 def read_vectors(folder: Path) -> VectorSpec:

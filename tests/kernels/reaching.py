@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from transformers import LlamaConfig, MixtralConfig
+from transformers import Gemma4TextConfig, Llama4TextConfig, LlamaConfig, MixtralConfig
 from triton.compiler import make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
@@ -70,6 +70,30 @@ MIXTRAL: dict[str, Any] = {"num_local_experts": 6, "num_experts_per_tok": 2}
 MODELS = {
     "plain": Model(),
     "windows": Model({"architectures": ["MistralForCausalLM"], "sliding_window": 64}),
+    # Layers of two kinds, each with a backend of its own.
+    "chunks": Model(
+        kind=Llama4TextConfig,
+        shape={
+            "num_hidden_layers": 2,
+            "no_rope_layers": [1, 0],
+            "attention_chunk_size": 64,
+            "moe_layers": [],
+            "intermediate_size_mlp": 64,
+            "num_local_experts": 1,
+        },
+    ),
+    "heads by kind": Model(
+        kind=Gemma4TextConfig,
+        shape={
+            "num_hidden_layers": 2,
+            "global_head_dim": 32,
+            "sliding_window": 64,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "hidden_size_per_layer_input": 0,
+            "num_global_key_value_heads": 4,
+            "attention_k_eq_v": True,
+        },
+    ),
     "experts": Model(kind=MixtralConfig, shape=MIXTRAL),
     "experts in int4": Model(settings={"quantization": "int4"}, kind=MixtralConfig, shape=MIXTRAL),
     "float8 in blocks": Model(
@@ -164,7 +188,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary) / "model"
             folder.mkdir()
-            random_model(folder, model.kind, **SHAPE, **model.shape)
+            random_model(folder, model.kind, **SHAPE | model.shape)
             if model.pack is not None:
                 folder = make_twins(folder, model.config["quantization_config"], model.pack)[0]
             config = folder / "config.json"

@@ -22,6 +22,10 @@ from transformers import (
     Glm4Config,
     Glm4MoeConfig,
     GlmConfig,
+    GPT2Config,
+    GPTBigCodeConfig,
+    GPTJConfig,
+    GPTNeoConfig,
     GPTNeoXConfig,
     GptOssConfig,
     GraniteConfig,
@@ -45,6 +49,7 @@ from transformers import (
     Olmo3Config,
     OlmoConfig,
     OlmoeConfig,
+    OPTConfig,
     Phi3Config,
     PhiConfig,
     Qwen2Config,
@@ -372,6 +377,13 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
         GPTNeoXConfig,
         WIDE | {"use_parallel_residual": False, "attention_bias": False, "rotary_pct": 1.0},
     ),
+    "gpt-2": (GPT2Config, WIDE | {"scale_attn_weights": False}),
+    "gpt-bigcode": (GPTBigCodeConfig, WIDE | {"multi_query": False}),
+    "gpt-j": (GPTJConfig, WIDE | {"num_attention_heads": 2, "rotary_dim": 8}),
+    "gpt-neo": (
+        GPTNeoConfig,
+        WIDE | {"attention_types": [[["global", "local"], 2]], "window_size": 24},
+    ),
     "granite, a shared expert": (
         GraniteMoeSharedConfig,
         WIDE
@@ -418,6 +430,7 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
             "layer_rope_theta": [1e4, 0, 1e5, 0],
         },
     ),
+    "opt": (OPTConfig, WIDE | {"ffn_dim": 72, "word_embed_proj_dim": 64}),
     "hyperclova x": (HyperCLOVAXConfig, WIDE | {"residual_multiplier": 0.5}),
     "jais 2": (Jais2Config, WIDE | {"head_dim": 16}),
     "k-exaone": (

@@ -13,11 +13,13 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     FalconConfig,
+    GPTBigCodeConfig,
     LlamaConfig,
 )
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures import ARCHITECTURES
+from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.spec import describe
 from pyengine.model.weights.stacked import place
 from pyengine.model.windows import layer_windows
@@ -89,14 +91,34 @@ def test_its_weights_are_all_that_are_read(name: str, tmp_path: Path) -> None:
     assert ours.num_parameters == sum(map(prod, there.values()))
 
 
-def test_one_head_of_keys_for_all_queries(tmp_path: Path) -> None:
-    """Falcon 7B: one head that two ranks cannot divide, so it is not among the families."""
-    shape: dict[str, Any] = {"num_attention_heads": 6, "num_kv_heads": 6, "multi_query": True}
-    model = make_model(tmp_path, FalconConfig, **shape, parallel_attn=True, ffn_hidden_size=72)
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        (FalconConfig, {"num_kv_heads": 6, "parallel_attn": True, "ffn_hidden_size": 72}),
+        (GPTBigCodeConfig, {}),
+    ],
+)
+def test_one_head_of_keys_for_all_queries(kind: Any, own: dict[str, Any], tmp_path: Path) -> None:
+    """Falcon 7B, StarCoder 1: one head that two ranks cannot divide, so none of the families."""
+    model = make_model(tmp_path, kind, multi_query=True, **own)
     runner = make_runner(tmp_path)
     assert runner.info.num_kv_heads == 1
     asked = prompts(3)
     assert Loop(runner).generate(asked, 8) == [greedy(model, prompt, 8) for prompt in asked]
+
+
+def test_a_draft_model_needs_positions_for_all_of_a_sequence(tmp_path: Path) -> None:
+    """Rotation goes on; a table of positions ends."""
+    target, draft = tmp_path / "target", tmp_path / "draft"
+    make_llama(target)
+    make_family(draft, "gpt-2", max_position_embeddings=64)
+    for folder in (target, draft):
+        (folder / "tokenizer.json").write_text("{}")
+    config = EngineConfig(
+        model=str(target), draft_model=str(draft), speculation=("draft_model",), num_blocks=96
+    )
+    with pytest.raises(ModelLoadError, match="positions for 64 tokens, and sequences may have 256"):
+        CpuRunner.from_config(config)
 
 
 def test_there_are_tests_of_every_architecture() -> None:
@@ -187,6 +209,10 @@ def test_yarn_stretches_the_context(tmp_path: Path) -> None:
         ("phi3", {"rope_parameters": {"type": "longrope"}}, "'longrope' .* lacks 'short_factor'"),
         ("phi3", {"rope_parameters": YARN}, "'yarn' is not supported for Phi-3"),
         ("falcon", {"alibi": True}, "'alibi' of True"),
+        ("gpt-2", {"scale_attn_by_inverse_layer_idx": True}, "'scale_attn_by_inverse_layer_idx'"),
+        ("gpt-j", {"rotary_dim": None}, "'rotary_dim' must be there"),
+        ("opt", {"do_layer_norm_before": False}, "'do_layer_norm_before' of false"),
+        ("opt", {"word_embed_proj_dim": 32}, "'word_embed_proj_dim' of 32"),
         ("granite 4, dense", {"layer_types": ["mamba"] * 4}, "layers of 'mamba' are not supported"),
         ("phi", {"qk_layernorm": True}, "'qk_layernorm' of True"),
         ("phi3", {"num_key_value_heads": 1}, r"'.*qkv_proj\.weight' .* has shape"),

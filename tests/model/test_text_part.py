@@ -283,5 +283,7 @@ def test_names_of_weights_lose_what_says_that_they_are_its() -> None:
     for name in ("model.language_model.norm.weight", "language_model.model.norm.weight"):
         assert plain_name(name) == "model.norm.weight"
     assert plain_name("language_model.lm_head.weight") == "lm_head.weight"
+    assert plain_name("layers.0.mlp.up_proj.weight") == "model.layers.0.mlp.up_proj.weight"
+    assert plain_name("h.0.attn.c_attn.weight") == "transformer.h.0.attn.c_attn.weight"
     for name in ("model.norm.weight", "model.visual.norm.weight"):
         assert plain_name(name) == name

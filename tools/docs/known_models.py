@@ -13,6 +13,11 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
         ("granite", "granite_thinking", "hermes"),
     ),
     "FalconForCausalLM": ("Falcon 7B to 180B without ALiBi, Falcon 2", ()),
+    "GPT2LMHeadModel": ("GPT-2, DistilGPT2, DialoGPT", ()),
+    "GPTBigCodeForCausalLM": ("StarCoder 1, SantaCoder", ()),
+    "GPTJForCausalLM": ("GPT-J 6B", ()),
+    "GPTNeoForCausalLM": ("GPT-Neo, TinyStories", ()),
+    "OPTForCausalLM": ("OPT but 350M, Galactica", ()),
     "GPTNeoXForCausalLM": ("Pythia, GPT-NeoX, Dolly, RedPajama-INCITE", ()),
     "GraniteMoeHybridForCausalLM": (
         "Granite 4.0 micro, 1B and 350M: those without Mamba layers",
@@ -136,10 +141,9 @@ MISSING: dict[str, frozenset[str]] = {
         MiMoV2FlashForCausalLM
         """.split()
     ),
-    "positions that are learned, or added to scores": frozenset(
+    "positions that are computed as waves, or added to scores": frozenset(
         """
-        BloomForCausalLM CTRLLMHeadModel GPT2LMHeadModel GPTBigCodeForCausalLM GPTNeoForCausalLM
-        MptForCausalLM OPTForCausalLM OpenAIGPTLMHeadModel XGLMForCausalLM
+        BloomForCausalLM CTRLLMHeadModel MptForCausalLM XGLMForCausalLM
         """.split()
     ),
     "a decoder: these are encoders, or read an encoder": frozenset(

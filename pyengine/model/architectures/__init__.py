@@ -20,6 +20,14 @@ from pyengine.model.architectures.families.falcon import falcon, falcon_config
 from pyengine.model.architectures.families.gemma import gemma, gemma2, gemma3, vaultgemma
 from pyengine.model.architectures.families.gemma4 import gemma4, gemma4_unified
 from pyengine.model.architectures.families.glm import glm, glm4, glm4_moe, solar_open
+from pyengine.model.architectures.families.gpt2 import (
+    gpt2,
+    gpt2_config,
+    gpt_bigcode,
+    gpt_neo,
+    gpt_neo_config,
+    gptj,
+)
 from pyengine.model.architectures.families.gpt_neox import gpt_neox, gpt_neox_config
 from pyengine.model.architectures.families.gpt_oss import gpt_oss
 from pyengine.model.architectures.families.granite import (
@@ -39,6 +47,7 @@ from pyengine.model.architectures.families.mistral import ministral3, mistral
 from pyengine.model.architectures.families.mixtral import mixtral
 from pyengine.model.architectures.families.nemotron import arcee, jais2, nemotron
 from pyengine.model.architectures.families.olmo import olmo, olmo2, olmo3, olmoe
+from pyengine.model.architectures.families.opt import opt, opt_config
 from pyengine.model.architectures.families.phi import phi
 from pyengine.model.architectures.families.phi3 import phi3
 from pyengine.model.architectures.families.qwen2 import qwen2, qwen2_moe
@@ -92,6 +101,10 @@ ARCHITECTURES: dict[str, Build] = {
     "Exaone4ForCausalLM": decoder(exaone4),
     "ExaoneMoeForCausalLM": decoder(exaone_moe),
     "FalconForCausalLM": decoder(falcon, falcon_config),
+    "GPT2LMHeadModel": decoder(gpt2, gpt2_config),
+    "GPTBigCodeForCausalLM": decoder(gpt_bigcode, gpt2_config),
+    "GPTJForCausalLM": decoder(gptj, gpt2_config),
+    "GPTNeoForCausalLM": decoder(gpt_neo, gpt_neo_config),
     "GPTNeoXForCausalLM": decoder(gpt_neox, gpt_neox_config),
     "Gemma2ForCausalLM": decoder(gemma2),
     "Gemma3ForCausalLM": decoder(gemma3),
@@ -129,6 +142,7 @@ ARCHITECTURES: dict[str, Build] = {
     "MistralForCausalLM": decoder(mistral),
     "MixtralForCausalLM": decoder(mixtral),
     "NemotronForCausalLM": decoder(nemotron),
+    "OPTForCausalLM": decoder(opt, opt_config),
     "OlmoForCausalLM": decoder(olmo),
     "Olmo2ForCausalLM": decoder(olmo2),
     "Olmo3ForCausalLM": decoder(olmo3),
@@ -160,11 +174,11 @@ def find_architecture(name: str) -> Build:
     Raises:
         ModelLoadError: There is none of that name, or its package cannot be imported.
     """
-    # A body that was saved without its head, as models that give vectors are.
-    whole = f"{name.removesuffix('Model')}ForCausalLM" if name.endswith("Model") else name
-    build = ARCHITECTURES.get(whole)
-    if build is not None:
-        return build
+    body = name.removesuffix("Model")
+    # The last two are of a body that was saved without its head, as models that give vectors are.
+    for whole in (name, f"{body}ForCausalLM", f"{body}LMHeadModel")[: 3 if body != name else 1]:
+        if whole in ARCHITECTURES:
+            return ARCHITECTURES[whole]
     outside = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
     if name not in outside:
         known = ", ".join(sorted(ARCHITECTURES.keys() | outside.keys()))
@@ -189,8 +203,8 @@ def respelled(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ModelLoadError: config.json lacks something, or it is of no use.
     """
-    build = ARCHITECTURES.get(name)
-    return build.respelled(config) if isinstance(build, Family) else dict(config)
+    family = _family(name)
+    return dict(config) if family is None else family.respelled(config)
 
 
 def traits_of(name: str, config: Mapping[str, Any]) -> Traits | None:
@@ -203,9 +217,14 @@ def traits_of(name: str, config: Mapping[str, Any]) -> Traits | None:
     Raises:
         ModelLoadError: config.json asks for what is not supported.
     """
+    family = _family(name)
+    return None if family is None else family.traits(config)
+
+
+def _family(name: str) -> Family | None:
     try:
         build = find_architecture(name)
     except ModelLoadError:
         # Refused when the model is loaded; a simulated device loads none.
         return None
-    return build.traits(config) if isinstance(build, Family) else None
+    return build if isinstance(build, Family) else None

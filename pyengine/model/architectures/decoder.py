@@ -21,6 +21,7 @@ from pyengine.errors import ConfigError
 from pyengine.model.architectures.layer_inputs import InputTable
 from pyengine.model.architectures.layers import Layers, Stream, capping, scaling
 from pyengine.model.architectures.parts import Parts, Step, logits_rows
+from pyengine.model.architectures.position_embedding import PositionEmbedding
 from pyengine.model.architectures.projections import Projections
 from pyengine.model.architectures.reading import refuse
 from pyengine.model.architectures.traits import Traits
@@ -50,6 +51,8 @@ class Decoder:
         self._embedding = parts.table(table)
         tokens, rows, hidden = parts.max_tokens, logits_rows(parts, info), info.hidden_size
         self._stream = Stream(*(parts.buffer(tokens, hidden) for _ in range(4)))
+        positions = made.traits.position_table
+        self._positions = [] if positions is None else [PositionEmbedding(made, positions)]
         inputs = made.traits.inputs
         self._inputs = None if inputs is None else InputTable(made, inputs)
         layers = Layers(made, self._stream, self._inputs)
@@ -77,6 +80,8 @@ class Decoder:
         self._embedding(step.token_ids, stream.residual, tokens)
         for adjust in self._embedded:
             adjust(stream.residual, tokens)
+        for add in self._positions:
+            add(step, stream.residual, tokens)
         if self._inputs is not None:
             self._inputs(step, stream.residual, tokens)
         branch = None

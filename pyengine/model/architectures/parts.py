@@ -80,12 +80,14 @@ class Step(Protocol):
 
     Attributes:
         token_ids: int32 [T], as the device's kernels take it.
+        positions: int32 [T], that of each token in its sequence.
         logit_token: int32 [L], the tokens whose logits are wanted.
         pool_token: int32 [P], the tokens whose last hidden states are wanted.
         prompt_token: int32 [P], the tokens of prompts whose logits are wanted.
     """
 
     token_ids: Any
+    positions: Any
     logit_token: Any
     pool_token: Any
     prompt_token: Any

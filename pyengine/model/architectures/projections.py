@@ -147,7 +147,7 @@ class Projections:
             bias = None if bias is None else bias[by_kind]
         elif len(names) == 1:
             name, widths = f"{attention}{names[0]}", (queries, kv, kv)
-            weight = self.weights.fused(f"{name}.weight", widths, info.hidden_size)
+            weight = self.weights.fused(self._weight(name), widths, info.hidden_size)
             bias = self.weights.fused_vector(f"{name}.bias", widths) if has_bias else None
         else:
             query, key, value = (f"{attention}{name}" for name in names)
@@ -213,7 +213,7 @@ class Projections:
         has_bias = self.traits.mlp_bias
         if len(names) == 1 and self.traits.gated:
             name = f"{mlp}{names[0]}"
-            weight = self.weights.fused(f"{name}.weight", (inner, inner), hidden)
+            weight = self.weights.fused(self._weight(name), (inner, inner), hidden)
             widths = (inner, inner)
             bias = self.weights.fused_vector(f"{name}.bias", widths) if has_bias else None
         else:
@@ -260,6 +260,10 @@ class Projections:
         weight = self.weights.vector(name, width).astype(np.float32) * np.float32(width**-0.5)
         return self.parts.norm(weight, self.traits.epsilon)
 
+    def _weight(self, layer: str) -> str:
+        """The name of a linear layer's weight; see :mod:`pyengine.model.weights.stacked`."""
+        return f"{layer}.weight.T" if self.traits.names.transposed else f"{layer}.weight"
+
     def _norm_weight(self, weight: NDArray[Any]) -> NDArray[Any]:
         offset = self.traits.norm_offset
         return weight.astype(np.float32) + np.float32(offset) if offset else weight
@@ -271,14 +275,14 @@ class Projections:
         return head_order(dim, rotated, interleaved=interleaved)
 
     def _outputs(self, rows: Mapping[str, int], *, has_bias: bool) -> tuple[Any, Any]:
-        def named(kind: str) -> dict[str, int]:
-            return {f"{name}.{kind}": count for name, count in rows.items()}
-
-        weight = self.weights.outputs(named("weight"), self.info.hidden_size)
-        return weight, self.weights.vectors(named("bias")) if has_bias else None
+        matrices = {self._weight(name): count for name, count in rows.items()}
+        weight = self.weights.outputs(matrices, self.info.hidden_size)
+        if not has_bias:
+            return weight, None
+        return weight, self.weights.vectors({f"{name}.bias": rows[name] for name in rows})
 
     def _inputs(self, name: str, width: int, has_bias: bool) -> Linear:
         hidden = self.info.hidden_size
-        weight = self.weights.inputs(f"{name}.weight", hidden, width)
+        weight = self.weights.inputs(self._weight(name), hidden, width)
         bias = self.weights.vector(f"{name}.bias", hidden) if has_bias else None
         return self.parts.linear(weight, bias, reduce=True)

@@ -28,6 +28,7 @@ class Names:
         key_norm: The norm of keys.
         sinks: The attention sinks of a layer's heads; None: there are none.
         layer_scale: What multiplies hidden states behind a layer; None: nothing does.
+        transposed: Files have the weights of layers as inputs by outputs.
         mlp: What the feed-forward layer's names begin with.
         gate_up: Gates and ups; one name where a file has one weight of both, or without gates.
         down: The feed-forward layer's output.
@@ -49,6 +50,7 @@ class Names:
     key_norm: str = "k_norm"
     sinks: str | None = None
     layer_scale: str | None = None
+    transposed: bool = False
     mlp: str = "mlp."
     gate_up: tuple[str, ...] = ("gate_proj", "up_proj")
     down: str = "down_proj"
@@ -169,6 +171,21 @@ class LayerInputs:
 
 
 @dataclass(frozen=True)
+class PositionTable:
+    """A row for each position, which is added to embeddings, in the place of rotation.
+
+    (Gehring et al., "Convolutional Sequence to Sequence Learning", 2017, as GPT-2 has it.)
+
+    Attributes:
+        name: The table's.
+        first: The row of a sequence's first token.
+    """
+
+    name: str
+    first: int = 0
+
+
+@dataclass(frozen=True)
 class Temperatures:
     """Scores of a query are multiplied by 1 + scale * log(1 + floor((position + first) / every)).
 
@@ -223,6 +240,7 @@ class Traits:
         mixture: The experts of the feed-forward layers; None: there are none.
         inputs: What each layer gets of a token beside its hidden states; None: nothing.
         interleaved: Rotation turns neighbouring elements of a head, not those half a head apart.
+        position_table: What is added to embeddings by position; None: nothing is.
         rotary: The rotary parameters of each layer, as :func:`rotary_parameters` has them; None in
             the place of a layer's: it has no positions. Empty: config.json's, for all layers.
         attention_scale: Multiplies queries times keys; None: 1 / sqrt(head_dim).
@@ -261,6 +279,7 @@ class Traits:
     mixture: Mixture | None = None
     inputs: LayerInputs | None = None
     interleaved: bool = False
+    position_table: PositionTable | None = None
     rotary: tuple[Mapping[str, Any] | None, ...] = ()
     attention_scale: float | None = None
     temperatures: tuple[Temperatures | None, ...] = ()

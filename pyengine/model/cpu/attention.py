@@ -71,6 +71,7 @@ class CpuStepTensors:
 
     Attributes:
         token_ids: int32 [T].
+        positions: int32 [T].
         logit_token: int32 [L].
         pool_token: int32 [P].
         prompt_token: int32 [P].
@@ -78,6 +79,7 @@ class CpuStepTensors:
     """
 
     token_ids: CpuTensor
+    positions: CpuTensor
     logit_token: CpuTensor
     pool_token: CpuTensor
     prompt_token: CpuTensor

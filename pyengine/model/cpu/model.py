@@ -58,6 +58,7 @@ class CpuModel:
         self.sampler = Sampler(kernels, buffers)
         self._step = CpuStepTensors(
             CpuTensor(buffers.token_ids),
+            CpuTensor(buffers.positions),
             CpuTensor(buffers.logit_token),
             CpuTensor(buffers.pool_token),
             CpuTensor(buffers.prompt_token),

@@ -1,16 +1,18 @@
-"""Names of one of several matrices, or vectors, that a file has in one tensor: those of experts.
+"""Names of one of several matrices, or vectors, that a file has in one tensor: those of experts;
+and of a matrix that a file has by inputs.
 
 ::
 
     experts.gate_up_proj[3]        the fourth of a tensor [experts, out, in]
     experts.gate_up_proj[3].T      the same, where the tensor is [experts, in, out]
     experts.gate_up_proj_bias[3]   the fourth of a tensor [experts, out]
+    c_attn.weight.T                a tensor [in, out]
 """
 
 import re
 from typing import NamedTuple
 
-_NAME = re.compile(r"(?P<tensor>.*)\[(?P<index>\d+)\](?P<transposed>\.T)?")
+_NAME = re.compile(r"(?P<tensor>.*?)(?:\[(?P<index>\d+)\])?(?P<transposed>\.T)?")
 
 
 class Place(NamedTuple):
@@ -30,6 +32,6 @@ class Place(NamedTuple):
 def place(name: str) -> Place:
     """Where what is called ``name`` lies."""
     found = _NAME.fullmatch(name)
-    if found is None:
-        return Place(name, None, transposed=False)
-    return Place(found["tensor"], int(found["index"]), transposed=found["transposed"] is not None)
+    assert found is not None
+    number = None if found["index"] is None else int(found["index"])
+    return Place(found["tensor"], number, transposed=found["transposed"] is not None)

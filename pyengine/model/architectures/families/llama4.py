@@ -37,7 +37,8 @@ def llama4(config: Mapping[str, Any]) -> Traits:
     else:
         temperatures = tuple(None if layer in positioned else sharper for layer in layers)
     step = config.get("interleave_moe_layer_step") or 1
-    experts = config.get("moe_layers") or range(step - 1, len(layers), step)
+    given = config.get("moe_layers")
+    experts = range(step - 1, len(layers), step) if given is None else given
     inner, bias = count(config, "intermediate_size"), bool(config.get("attention_bias"))
     return Traits(
         names=Names(mlp="feed_forward."),

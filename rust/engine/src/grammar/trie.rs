@@ -14,7 +14,7 @@ const FEW: usize = 8;
 /// The children of no node: the first bytes of all tokens.
 const TOP: u32 = u32::MAX;
 /// A reader of fewer nodes is not asked which byte it takes.
-const NOT_ASKED: u32 = 4;
+const NOT_ASKED: u32 = 2;
 /// No token ends at a node.
 const NO_TOKEN: u32 = u32::MAX;
 

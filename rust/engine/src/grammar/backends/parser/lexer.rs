@@ -52,6 +52,8 @@ pub(super) struct Lexer {
     /// Bytes with which some lexeme begins.
     first: [bool; 256],
     sets: Vec<Box<[u32]>>,
+    /// The sets of one lexeme, which nearly all are, by lexeme; the others.
+    single: Vec<SetId>,
     known: FxHashMap<Box<[u32]>, SetId>,
     /// The lexemes that have ended in a state, and those that end with the byte that leads there; by state.
     ended: Vec<[SetId; 2]>,
@@ -82,11 +84,12 @@ impl Lexer {
                 special.insert(number as u32, None);
             }
         }
-        let mut lexer = Self {
+        Ok(Self {
             automaton,
             grammar: grammar.clone(),
             first,
-            sets: Vec::new(),
+            sets: vec![Box::default()],
+            single: vec![UNKNOWN; spec.lexemes.len()],
             known: FxHashMap::default(),
             ended: Vec::new(),
             plain,
@@ -94,9 +97,7 @@ impl Lexer {
             once: skipped_once(spec, once)?,
             special,
             limits,
-        };
-        lexer.intern(&[]);
-        Ok(lexer)
+        })
     }
 
     pub fn spec(&self) -> &LexerSpec {
@@ -205,13 +206,20 @@ impl Lexer {
 
     /// The number of a set of lexemes.
     pub fn intern(&mut self, lexemes: &[u32]) -> SetId {
-        if let Some(set) = self.known.get(lexemes) {
-            return *set;
+        let next = self.sets.len() as SetId;
+        let set = match lexemes {
+            [] => return NO_SET,
+            [lexeme] => &mut self.single[*lexeme as usize],
+            several => match self.known.get_mut(several) {
+                Some(known) => known,
+                None => self.known.entry(several.into()).or_insert(UNKNOWN),
+            },
+        };
+        if *set == UNKNOWN {
+            *set = next;
+            self.sets.push(lexemes.into());
         }
-        let set = self.sets.len() as SetId;
-        self.sets.push(lexemes.into());
-        self.known.insert(lexemes.into(), set);
-        set
+        *set
     }
 
     pub fn set(&self, set: SetId) -> &[u32] {

@@ -104,6 +104,9 @@ impl Lexer {
 
     /// The state to which most plain ASCII characters lead from this one, if any number of plain characters may come there.
     pub fn mostly_free(&mut self, state: StateID) -> Option<StateID> {
+        if self.forced(state).is_some() {
+            return None;
+        }
         let bytes = self.plain.bytes.clone();
         let mut counts: FxHashMap<u32, (usize, StateID)> = FxHashMap::default();
         for byte in &bytes.ascii {
@@ -118,15 +121,13 @@ impl Lexer {
 
     /// Where a plain character leads from a state, if all lead to the same.
     fn after_plain(&mut self, state: StateID) -> AfterPlain {
+        if let Some(byte) = self.forced(state) {
+            let is_plain = is_plain(char::from(byte)) || !byte.is_ascii();
+            return if is_plain { AfterPlain::Differs } else { AfterPlain::Nothing };
+        }
         let key = state.as_usize() as u32;
         if let Some(known) = self.plain.after.get(&key) {
             return *known;
-        }
-        if let Some(byte) = self.forced(state) {
-            let is_plain = is_plain(char::from(byte)) || !byte.is_ascii();
-            let after = if is_plain { AfterPlain::Differs } else { AfterPlain::Nothing };
-            self.plain.after.insert(key, after);
-            return after;
         }
         let bytes = self.plain.bytes.clone();
         let after = self.after_all(state, &bytes);

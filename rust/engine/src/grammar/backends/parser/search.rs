@@ -7,12 +7,14 @@
 //! ```
 
 use llguidance::derivre::StateID;
-use rustc_hash::FxHashMap;
 
 use super::lexer::{Lexer, Move, SetId};
 use super::ways::Texts;
 use crate::grammar::context::Tokens;
 use crate::grammar::trie::{Reader, Trie};
+
+/// Most tokens have fewer bytes.
+const MOST_TOKENS: usize = 16;
 
 /// The lexemes that have ended, and the byte that begins the next one; None where the last byte was the lexeme's.
 pub(super) type Way = (SetId, Option<u8>);
@@ -29,21 +31,25 @@ pub(super) struct FoundWay {
 pub(super) struct Found {
     /// Texts that stay in the lexeme.
     pub inside: Vec<u32>,
-    ways_out: FxHashMap<Way, Vec<u32>>,
+    ways_out: Vec<(Way, u32)>,
 }
 
 impl Found {
     fn leave(&mut self, way: Way, node: u32) {
-        self.ways_out.entry(way).or_default().push(node);
+        self.ways_out.push((way, node));
     }
 
     /// The ways out, of nodes of this trie.
-    pub fn ways_out(self, texts: &Texts) -> Vec<FoundWay> {
-        let found = self.ways_out.into_iter();
-        let mut found: Vec<_> =
-            found.map(|(way, nodes)| FoundWay { way, nodes, texts: texts.clone() }).collect();
-        found.sort_unstable_by_key(|found| found.way);
-        found
+    pub fn ways_out(mut self, texts: &Texts) -> Vec<FoundWay> {
+        // A walk comes to nodes in ascending order.
+        self.ways_out.sort_unstable();
+        let same = self.ways_out.chunk_by(|(one, _), (other, _)| one == other);
+        let found = same.map(|nodes| FoundWay {
+            way: nodes[0].0,
+            nodes: nodes.iter().map(|(_, node)| *node).collect(),
+            texts: texts.clone(),
+        });
+        found.collect()
     }
 }
 
@@ -56,19 +62,15 @@ pub(super) struct Search<'a> {
 
 impl<'a> Search<'a> {
     pub fn new(lexer: &'a mut Lexer, state: StateID) -> Self {
-        Self { lexer, states: vec![state], found: Found::default() }
+        let mut states = Vec::with_capacity(MOST_TOKENS);
+        states.push(state);
+        Self { lexer, states, found: Found::default() }
     }
 
-    /// The tokens that stay in the lexeme.
-    pub fn tokens(&self, tokens: &Tokens, texts: &Texts) -> Vec<u32> {
-        let mut out = Vec::new();
-        self.found.inside.iter().for_each(|text| texts.list(tokens, *text, &mut out));
-        out
-    }
-
-    /// The ways out of the others.
-    pub fn ways_out(self, texts: &Texts) -> Vec<FoundWay> {
-        self.found.ways_out(texts)
+    /// The tokens that stay in the lexeme, and the ways out of the others.
+    pub fn found(mut self, tokens: &Tokens, texts: &Texts) -> (Vec<u32>, Vec<FoundWay>) {
+        let inside = texts.tokens(tokens, std::mem::take(&mut self.found.inside));
+        (inside, self.found.ways_out(texts))
     }
 }
 

@@ -26,6 +26,8 @@ use crate::grammar::masks::Mask;
 
 /// A verdict's number.
 pub(super) type VerdictId = u32;
+/// Of a state that was not looked at.
+const UNKNOWN: VerdictId = u32::MAX;
 /// The number of what comes behind a way out.
 pub(super) type BehindId = u32;
 
@@ -47,7 +49,8 @@ pub(super) struct Behind {
 #[derive(Default)]
 pub(super) struct Verdicts {
     all: Vec<Verdict>,
-    by_state: FxHashMap<u32, VerdictId>,
+    /// By state; [`UNKNOWN`] where none was found yet.
+    by_state: Vec<VerdictId>,
     by_content: FxHashMap<u64, VerdictId>,
     ways_out: FxHashMap<u64, Vec<Arc<[WayOut]>>>,
     behind: Vec<Behind>,
@@ -68,12 +71,12 @@ impl Verdicts {
 
     /// About how many bytes they hold.
     pub fn memory(&self) -> usize {
-        self.memory + (self.by_state.len() + self.behind_by_state.len()) * 16
+        self.memory + self.by_state.len() * 4 + self.behind_by_state.len() * 16
     }
 
     /// What a state says, if it is known.
     pub fn known(&self, state: StateID) -> Option<VerdictId> {
-        self.by_state.get(&(state.as_usize() as u32)).copied()
+        self.by_state.get(state.as_usize()).copied().filter(|verdict| *verdict != UNKNOWN)
     }
 
     /// What a state says.
@@ -84,15 +87,16 @@ impl Verdicts {
         let (begun, texts) = match lexer.plain(state, tokens.plain().longest()) {
             Some(Plain::Free) => (tokens.plain().up_to(usize::MAX).clone(), Texts::Behind),
             Some(Plain::AtMost(count)) => (tokens.plain().up_to(count).clone(), Texts::Counted),
-            None => (Arc::new(Mask::of(Vec::new())), Texts::All),
+            None => (tokens.plain().up_to(0).clone(), Texts::All),
         };
         let verdict = match lexer.mostly_free(state) {
             Some(free) if matches!(texts, Texts::All) => self.differing(tokens, lexer, state, free),
             _ => {
                 let mut search = Search::new(lexer, state);
                 texts.trie(tokens).walk(&mut search);
-                let inside = begun.with(search.tokens(tokens, &texts), tokens.vocab_size().div_ceil(32));
-                Verdict { inside, ways_out: self.ways_out(search.ways_out(&texts)) }
+                let (more, ways_out) = search.found(tokens, &texts);
+                let inside = begun.with(more, tokens.vocab_size().div_ceil(32));
+                Verdict { inside, ways_out: self.ways_out(ways_out) }
             }
         };
         self.keep(state, verdict)
@@ -133,7 +137,10 @@ impl Verdicts {
                 self.all.len() as VerdictId - 1
             }
         };
-        self.by_state.insert(state.as_usize() as u32, number);
+        if self.by_state.len() <= state.as_usize() {
+            self.by_state.resize(state.as_usize() + 1, UNKNOWN);
+        }
+        self.by_state[state.as_usize()] = number;
         number
     }
 
@@ -158,8 +165,13 @@ impl Verdicts {
                 (ended, way.texts.clone())
             }
         };
-        found.extend(search.tokens(tokens, &texts));
-        let ways_out = self.ways_out(search.ways_out(&texts));
+        let (more, further) = search.found(tokens, &texts);
+        if found.is_empty() {
+            found = more
+        } else {
+            found.extend(more)
+        }
+        let ways_out = self.ways_out(further);
         self.memory += 4 * found.len() + 96;
         let number = self.behind.len() as BehindId;
         self.behind.push(Behind { tokens: found.into(), ways_out });

@@ -37,6 +37,13 @@ pub(super) struct View {
     special: Option<StateID>,
 }
 
+impl View {
+    /// Only tokens that stay in the lexeme may come.
+    fn is_inside(&self) -> bool {
+        self.behind.is_empty() && !self.ends && self.special.is_none()
+    }
+}
+
 /// The masks of the views so far.
 #[derive(Default)]
 pub(super) struct Views {
@@ -78,6 +85,11 @@ impl Inner {
         let view = self.view(tokens, place, key.verdict);
         // Beyond a limit rows look as if nothing followed.
         self.check()?;
+        if view.is_inside() {
+            let inside = self.verdicts.get(key.verdict).inside.clone();
+            ensure!(!inside.is_empty(), "no text matches it");
+            return Ok(cache.insert(key, inside));
+        }
         if let Some(mask) = self.views.masks.get(&view).and_then(Weak::upgrade) {
             cache.insert_known(key, &mask);
             return Ok(mask);

@@ -69,6 +69,16 @@ impl Texts {
         }
     }
 
+    /// The tokens that have these texts of the trie.
+    pub fn tokens(&self, tokens: &Tokens, texts: Vec<u32>) -> Vec<u32> {
+        if let Self::All = self {
+            return texts;
+        }
+        let mut out = Vec::new();
+        texts.iter().for_each(|text| self.list(tokens, *text, &mut out));
+        out
+    }
+
     /// How many bytes it holds besides the tokenizer's.
     pub fn memory(&self) -> usize {
         if let Self::BehindBut(except) = self { 4 * except.len() } else { 0 }

@@ -599,6 +599,7 @@ class DraftPasses:
         step: StepLayout,
         passes: StepLayout,
         *,
+        max_sequences: int,
         num_blocks: int,
         block_size: int,
         vocab_size: int,
@@ -609,6 +610,8 @@ class DraftPasses:
             step: Layout of the steps.
             passes: Layout of the passes: at least as many rows and pages, and a token for every
                 row.
+            max_sequences: Slots of the sequence table. In ``feed_sequence`` of a pass such a slot
+                is the sequence's last token, and one that is larger by so many the token before.
             num_blocks: Blocks of the KV cache.
             block_size: Tokens in a block.
             vocab_size: Token ids below this are known to both models; only they are read and
@@ -619,7 +622,8 @@ class DraftPasses:
         """
 
     def begin(self, step: _Buffer) -> bool:
-        """Begin a step and record its tokens, all of which are known except for drafts.
+        """Begin a step and record its tokens: those that the device feeds, those of rows that it
+        moves and drafts once they are learned.
 
         Returns whether a row wants drafts: then call :meth:`next_fed` until it
         returns False.

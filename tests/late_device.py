@@ -26,7 +26,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from pyengine.kernels import feed
+from pyengine.kernels import feed, hand_over, move_rows
 from pyengine.kernels.attention.paged import Pages
 from pyengine.kernels.attention.reference import attention_reference
 from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
@@ -286,6 +286,7 @@ def queue_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (feed, "feed_reference"),
         (greedy, "greedy_reference"),
+        (move_rows, "move_rows_reference"),
         (penalties, "apply_penalties_reference"),
         (penalties, "restore_reference"),
         (top_logprobs, "top_logprobs_reference"),
@@ -293,6 +294,9 @@ def queue_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         (sampling_reference, "sample"),
     ):
         monkeypatch.setattr(module, name, kernel(getattr(module, name)))
+    for name in ("hand_over_reference", "take_tokens_reference"):
+        whole = kernel(getattr(hand_over, name))
+        monkeypatch.setattr(f"pyengine.model.torch.draft.{name}", whole)
     ops = TorchOps(*(kernel(each) for each in vars(REFERENCES).values()))
     monkeypatch.setattr(torch_layers, "torch_ops", lambda device: ops)
     monkeypatch.setattr("pyengine.model.torch.attention.triton.attention", kernel(attention))

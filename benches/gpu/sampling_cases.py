@@ -168,8 +168,9 @@ def verify_case(bench: Bench, rows: int, drafts: int) -> Case:
     ids = torch.arange(rows * each + 1, **like)
     tokens = torch.arange(1, rows * each + 1, **like)  # every draft is right
     sequence = torch.arange(rows, **like)
-    counts, last = torch.zeros(rows, **like), torch.zeros(rows, **like)
-    arguments = (step, header, ids, tokens, sequence, counts, torch.zeros_like(tokens), last)
+    counts, last = torch.zeros(rows, **like), torch.zeros(2 * rows, **like)
+    kept, right = torch.zeros_like(tokens), torch.zeros(rows, **like)
+    arguments = (step, header, ids, tokens, sequence, counts, kept, last, right)
     made: dict[str, Make] = {
         name: partial(_one, call, arguments)
         for name, call in by(bench, "sampling.verify", "verify").items()

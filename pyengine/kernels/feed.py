@@ -42,9 +42,9 @@ def feed(
     Args:
         header: int64 [24], the step's; see :class:`pyengine._core.StepHeader`.
         token_ids: int32 [tokens], written.
-        feed_token: int32 [rows], each place once.
-        feed_sequence: int32 [rows].
-        last_token: int32 by slot of the sequence table.
+        feed_token: int32 [feeds], each place once.
+        feed_sequence: int32 [feeds], where in ``last_token``.
+        last_token: int32, as :func:`.sampling.verify.verify` leaves it.
     """
     if len(feed_token):
         feed_kernel[(triton.cdiv(len(feed_token), BLOCK),)](

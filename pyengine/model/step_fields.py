@@ -47,13 +47,15 @@ class StepFields(Generic[Array]):
     """A view of each field of a step.
 
     ``slot_mapping``, ``kv_length`` and ``page_indptr`` are those of the first page table, which are
-    all that a step of a model without windows has; ``page_indices`` are those of all.
+    all that a step of a model without windows has; ``page_indices`` are those of all, and so are
+    the fields of ``all_tables``, table after table.
 
     A *row* is one sequence in the step; it brings one or more consecutive tokens. A *sampling row*
     is a row whose last tokens are followed by sampled ones; a *logits row* is one of those.
     """
 
     page_tables: list[PageTable[Array]]
+    all_tables: PageTable[Array]
     header: Array
     token_ids: Array
     positions: Array
@@ -89,6 +91,7 @@ class StepFields(Generic[Array]):
     def split_tables(self, tables: int) -> None:
         """Cut the fields of page tables, of which there are so many, into those of each."""
         fields: list[Any] = [self.slot_mapping, self.kv_length, self.page_indptr]
+        self.all_tables = PageTable(*fields)
         cuts = [
             [field[at * size : (at + 1) * size] for at in range(tables)]
             for field in fields

@@ -17,7 +17,10 @@ pytestmark = pytest.mark.slow
 
 
 # Kernels of the sampler that few steps have, between the libraries' or the copies.
-ALONE = {"penalty_kernel", "feed_kernel", "hand_over_kernel", "top_logprobs_kernel"}
+ALONE = {
+    "penalty_kernel", "feed_kernel", "hand_over_kernel", "take_tokens_kernel", "move_rows_kernel",
+    "top_logprobs_kernel",
+}  # fmt: skip
 
 
 def run(*arguments: str, **variables: str) -> list[str]:
@@ -121,7 +124,8 @@ def test_sampling_rounds_as_the_cpu(tmp_path: Path) -> None:
     found = figures("sampler", tmp_path)
     exact = {one["kernel"].removesuffix("_kernel") for one in found if one["exact"]}
     sampling = {"peak", "shape", "spread", "gather", "cut", "trim", "sample", "finish"}
-    assert exact == sampling | {"greedy", "penalty", "verify", "feed", "hand_over"}
+    drafts = {"verify", "feed", "hand_over", "take_tokens", "move_rows"}
+    assert exact == sampling | drafts | {"greedy", "penalty"}
     assert {one["kernel"] for one in found if not one["exact"]} == {"top_logprobs_kernel"}
     for one in found:
         assert one["stack"] == 0, one

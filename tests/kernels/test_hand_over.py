@@ -5,7 +5,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyengine.kernels.hand_over import BLOCK, hand_over, hand_over_reference
+from pyengine.kernels.hand_over import (
+    BLOCK,
+    hand_over,
+    hand_over_reference,
+    take_tokens,
+    take_tokens_reference,
+)
 from tests.kernels.backends import DEVICE
 
 
@@ -26,3 +32,13 @@ def test_drafts_come_where_they_belong(drafts: int, spare: int, seed: int, kerne
     kernel(*given, 10)  # type: ignore[operator]
     assert given[0].tolist() == kept
     assert given[3].tolist() == wanted
+
+
+@pytest.mark.parametrize("kernel", [take_tokens, take_tokens_reference])
+@pytest.mark.parametrize("count", [1, 7, BLOCK, BLOCK + 9])
+def test_tokens_that_only_one_model_has_are_none(count: int, kernel: object) -> None:
+    source = (torch.arange(count) % 14 - 2).int()
+    wanted = [token if 0 <= token < 10 else 0 for token in source.tolist()]
+    out = torch.full((count + 3,), -5, dtype=torch.int32, device=DEVICE)
+    kernel(source.to(DEVICE), out[:count], 10)  # type: ignore[operator]
+    assert out.tolist() == [*wanted, -5, -5, -5]

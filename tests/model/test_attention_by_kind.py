@@ -31,6 +31,7 @@ class Named:
     """A backend that is only asked for its name."""
 
     captures = True
+    moves_rows = True
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -17,7 +17,7 @@ import torch
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.grammar import choice
-from pyengine.kernels import feed
+from pyengine.kernels import feed, hand_over, move_rows
 from pyengine.kernels.layers.packed_product import packed_product
 from pyengine.kernels.sampling import greedy as greedy_kernels
 from pyengine.kernels.sampling import penalties, top_logprobs, verify
@@ -76,8 +76,12 @@ def runners(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> list[TorchR
         (greedy_kernels, "greedy"),
         (top_logprobs, "top_logprobs"),
         (verify, "verify"),
+        (move_rows, "move_rows"),
     ):
         monkeypatch.setattr(module, f"{name}_reference", counted(name, getattr(module, name)))
+    for name in ("hand_over", "take_tokens"):
+        kernel = counted(name, getattr(hand_over, name))
+        monkeypatch.setattr(f"pyengine.model.torch.draft.{name}_reference", kernel)
     scratch = sampling.SamplingScratch.for_rows(64, 512, "cpu")
     sample = partial(sampling.sample, scratch=scratch)
     monkeypatch.setattr(sampling_reference, "sample", counted("sample", sample))
@@ -124,6 +128,26 @@ async def test_tokens_are_those_of_transformers(
     assert graphs.captures > 1
     assert {"feed", "verify", "greedy"} <= calls.keys()
     assert "sample" not in calls
+
+
+@pytest.mark.slow
+async def test_drafts_that_are_planned_ahead_change_no_token(
+    runners: list[TorchRunner], calls: Counter[str], tmp_path: Path
+) -> None:
+    """The model drafts for itself."""
+    model = random_llama(tmp_path, **TINY)
+    prompts = [prompt[:24] for prompt in mixed_prompts()[2:4]]
+    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+    async with AsyncEngine(
+        tmp_path, max_sequences=2, kv_cache_mib=1, speculation=("draft_model",),
+        draft_model=str(tmp_path), max_draft=2, _adaptive_drafts=False,
+    ) as engine:  # fmt: skip
+        answers = await asyncio.gather(*(engine.generate(p, params) for p in prompts))
+        report = await engine.report()
+    assert [answer.token_ids for answer in answers] == greedy(model, prompts, 12)
+    assert runners[0].moves_rows
+    assert report["accepted_draft_model"] > 4
+    assert {"move_rows", "take_tokens", "hand_over"} <= calls.keys()
 
 
 @pytest.mark.slow

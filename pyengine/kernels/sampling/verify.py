@@ -11,11 +11,11 @@ ROWS = 256
 """Sampling rows that the kernel works on at a time."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["slots"])
 def verify_kernel(
     header_ptr, logit_start_ptr, logit_token_ptr, token_ids_ptr, tokens_ptr, sequence_ptr,
-    counts_ptr, compacted_ptr, last_token_ptr, NUM_SAMPLED: tl.constexpr, ROWS: tl.constexpr,
-    CHAINED: tl.constexpr = False,
+    counts_ptr, compacted_ptr, last_token_ptr, right_ptr, slots, NUM_SAMPLED: tl.constexpr,
+    ROWS: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """One program for all rows, for where a row's tokens go depends on those before it."""
     wait_for_inputs(CHAINED)
@@ -45,6 +45,11 @@ def verify_kernel(
         last = tl.load(tokens_ptr + begin + count - 1, mask=inside, other=0)
         sequence = tl.load(sequence_ptr + row, mask=inside, other=0)
         tl.store(last_token_ptr + sequence, tl.maximum(last, 0), mask=inside)
+        # What the last one was sampled behind.
+        place = tl.load(logit_token_ptr + begin + count - 1, mask=inside, other=0)
+        before = tl.load(token_ids_ptr + place, mask=inside, other=0)
+        tl.store(last_token_ptr + slots + sequence, before, mask=inside)
+        tl.store(right_ptr + sequence, count - 1, mask=inside)
         written += tl.sum(count, axis=0)
 
 
@@ -57,6 +62,7 @@ def verify(
     counts: torch.Tensor,
     compacted: torch.Tensor,
     last_token: torch.Tensor,
+    right_drafts: torch.Tensor,
 ) -> None:
     """Compare the drafts of the step with what was sampled in their places.
 
@@ -73,12 +79,14 @@ def verify(
         counts: int32 by sampling row, written: how many of its tokens hold: one, and one more for
             each of its leading drafts that is what was sampled.
         compacted: int32, as long as ``tokens``, written: the tokens that hold, row after row.
-        last_token: int32 by slot of the sequence table, written: the last of them, which the next
-            step begins with; 0 where nothing could be sampled, so that it can be looked up.
+        last_token: int32 [2 * slots of the sequence table], written: by slot the last of them,
+            which the next step begins with; 0 where nothing could be sampled, so that it can be
+            looked up. Behind those, by slot, the token before it.
+        right_drafts: int32 [slots], written: how many of the row's drafts hold.
     """
     verify_kernel[(1,)](
         header, inputs.logit_start, inputs.logit_token, token_ids, tokens, sample_sequence,
-        counts, compacted, last_token,
+        counts, compacted, last_token, right_drafts, len(right_drafts),
         NUM_SAMPLED=StepHeader.NUM_SAMPLED, ROWS=ROWS, enable_fp_fusion=False,
         **chained(tokens.device),
     )  # fmt: skip
@@ -93,6 +101,7 @@ def verify_reference(
     counts: torch.Tensor,
     compacted: torch.Tensor,
     last_token: torch.Tensor,
+    right_drafts: torch.Tensor,
 ) -> None:
     """As :func:`verify`, in Python."""
     written = 0
@@ -107,5 +116,8 @@ def verify_reference(
             count += 1
         counts[row] = count
         compacted[written : written + count] = tokens[begin : begin + count]
-        last_token[sample_sequence[row]] = max(int(tokens[begin + count - 1]), 0)
+        slot = int(sample_sequence[row])
+        last_token[slot] = max(int(tokens[begin + count - 1]), 0)
+        last_token[len(right_drafts) + slot] = token_ids[inputs.logit_token[begin + count - 1]]
+        right_drafts[slot] = count - 1
         written += count

@@ -49,6 +49,7 @@ class DraftModel:
         self._passes = DraftPasses(
             layout,
             passes,
+            max_sequences=rows,
             num_blocks=spec.num_blocks,
             block_size=spec.info.block_size,
             vocab_size=min(vocab_size, spec.info.vocab_size),

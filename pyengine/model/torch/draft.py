@@ -9,7 +9,13 @@ return to the host.
     pass 2   D                       the second draft for a
 
 The host lays a pass out while the device works on the one before: it knows where tokens are, only
-not which. Drafts are sampled by each row's own rules, with the noise of its own seed and positions,
+not which. Of a row that was planned ahead it does not know where, either: the passes are laid out
+as the row is, and moved as it is::
+
+    step     u D D             laid out behind three drafts: assumed_drafts 3
+    pass 1   b u               both from the verification of the step before: b comes before u
+
+Drafts are sampled by each row's own rules, with the noise of its own seed and positions,
 as :mod:`pyengine.model.cpu.draft` does on the CPU; masks and penalties do not apply to them.
 """
 
@@ -18,7 +24,12 @@ from collections.abc import Mapping
 import torch
 
 from pyengine._core import DraftPasses, StepLayout
-from pyengine.kernels.hand_over import hand_over, hand_over_reference
+from pyengine.kernels.hand_over import (
+    hand_over,
+    hand_over_reference,
+    take_tokens,
+    take_tokens_reference,
+)
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelInfo, Sampled
 from pyengine.model.torch.device_step import DeviceStep
@@ -26,6 +37,7 @@ from pyengine.model.torch.graphs import Graphs
 from pyengine.model.torch.queue import DeviceQueue, EventMark
 from pyengine.model.torch.results import Wanted
 from pyengine.model.torch.runner import TorchRunner
+from pyengine.model.torch.sampler import TorchSampler
 from pyengine.model.torch.step import HostSet, TorchStep
 from pyengine.model.torch.step_model import StepModel
 
@@ -92,6 +104,7 @@ class TorchDraft(TorchRunner):
         self._passes = DraftPasses(
             layout,
             passes,
+            max_sequences=max_sequences,
             num_blocks=num_blocks,
             block_size=info.block_size,
             vocab_size=self._vocab_size,
@@ -105,20 +118,26 @@ class TorchDraft(TorchRunner):
         self._places = torch.zeros(rows, dtype=torch.int64, device=queue.device)
         on_gpu = queue.device.type == "cuda"
         self._hand_over = hand_over if on_gpu else hand_over_reference
+        self._take_tokens = take_tokens if on_gpu else take_tokens_reference
         with queue.working():  # compiled before requests come
             self._hand_over_to(torch.zeros_like(self._step.token_ids), 1)
+            self._take_from(self._sampler)
         self._done: list[EventMark | None] = [None] * len(self._sets)
         self._turn = 0
 
-    def fill(self, buffers: StepBuffers, step: DeviceStep) -> None:
+    def fill(self, buffers: StepBuffers, step: DeviceStep, sampler: TorchSampler) -> None:
         """Queue the passes that fill in the drafts of a step, which is on the device by now.
 
         Args:
             buffers: The step as it was planned; every step is shown, with drafts or without.
             step: Where it is on the device.
+            sampler: Of the larger model: what the step before chose, and how many of its drafts
+                were right.
         """
         if not self._passes.begin(buffers.memory):
             return
+        if buffers.num_feeds:
+            self._take_from(sampler)
         model = self._open_model()
         while True:
             turn = self._turn
@@ -128,7 +147,7 @@ class TorchDraft(TorchRunner):
             if not self._passes.next_fed(buffers.memory, host_set.memory.numpy(), places.numpy()):
                 return
             one = TorchStep(self, turn, host_set)
-            self._work.forward(model, self.graphs, one)
+            self._work.forward(model, self.graphs, one, sampler.right_drafts)
             drafts = host_set.buffers.num_sampled
             if drafts:
                 self._work.sample(model, self.graphs, one, Wanted.by(host_set.buffers))
@@ -143,6 +162,10 @@ class TorchDraft(TorchRunner):
     def learn(self, buffers: StepBuffers, sampled: Sampled) -> None:
         """Take the tokens that a step sampled, which the host did not know when it was planned."""
         self._passes.learn(buffers.memory, sampled.tokens, sampled.counts)
+
+    def _take_from(self, sampler: TorchSampler) -> None:
+        """Let passes be fed with the tokens that the larger model's steps end with."""
+        self._take_tokens(sampler.last_token, self._sampler.last_token, self._vocab_size)
 
     def _hand_over_to(self, token_ids: torch.Tensor, drafts: int) -> None:
         """Write the drafts of a pass into the step, and keep them for the next pass."""

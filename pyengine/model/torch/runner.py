@@ -45,7 +45,7 @@ class TorchRunner:
         layout: Of the step buffers.
         num_blocks: KV blocks.
         overlap: 1 on a GPU, 0 on the CPU.
-        moves_rows: Rows are where the planner laid them out.
+        moves_rows: Whether rows may follow drafts that are not verified yet.
         device: The device in words.
         notes: Other facts for the summary at the start, by name, in words.
         graphs: The graphs of its steps; None if it has none.
@@ -86,7 +86,7 @@ class TorchRunner:
         self.layout = layout
         self.num_blocks = num_blocks
         self.overlap = queue.overlap
-        self.moves_rows = False
+        self.moves_rows = model.backend.moves_rows and (draft is None or draft.moves_rows)
         self.device = device
         self.notes: Mapping[str, str] = notes or {}
         self.graphs = graphs
@@ -102,7 +102,7 @@ class TorchRunner:
             layout, queue.device, self._sets[0].buffers, shared=self.overlap == 0
         )
         self._sampler = TorchSampler(self._step, layout, max_sequences, model.rows_per_call)
-        self._work = StepWork(layout, self._step, self._sampler, draft)
+        self._work = StepWork(layout, self._step, self._sampler, draft, info.block_size)
         self._pool = TorchPool(self._step, fields["sample_rows"][2], info.hidden_size, queue)
         self._scores = PromptScores(self._step, fields["token_ids"][2], queue)
         self._experts = ExpertCounts(expert_layers or {}, queue)
@@ -130,7 +130,7 @@ class TorchRunner:
         try:
             with self._queue.working():
                 step.start = self._queue.mark()
-                self._work.forward(model, self.graphs, step)
+                self._work.forward(model, self.graphs, step, self._sampler.right_drafts)
                 if buffers.late:
                     step.forwarded = self._queue.mark()
         except BaseException as error:
@@ -214,6 +214,7 @@ class TorchRunner:
             device.take(buffers, memory, buffers.num_pages)
             model.backend.plan(device, variant, rows, tokens, captured=False)
             self._sampler.feed()
+            self._sampler.move(self._sampler.right_drafts, self.info.block_size)
             model.forward(device, tokens)
         self._queue.finish()
 

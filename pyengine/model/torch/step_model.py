@@ -8,6 +8,7 @@ from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import Sampled
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.sampler import TorchSampler
 
 
 class StepModel(Protocol):
@@ -32,8 +33,14 @@ class StepModel(Protocol):
 class Drafter(Protocol):
     """Fills in drafts on the device; see :class:`pyengine.model.torch.draft.TorchDraft`."""
 
-    def fill(self, buffers: StepBuffers, step: DeviceStep) -> None:
-        """Queue the passes that fill in the drafts of a step, which is on the device by now."""
+    @property
+    def moves_rows(self) -> bool:
+        """Whether it drafts for rows that follow drafts in flight."""
+
+    def fill(self, buffers: StepBuffers, step: DeviceStep, sampler: TorchSampler) -> None:
+        """Queue the passes that fill in the drafts of a step, which is on the device by now;
+        ``sampler`` has what the step before chose.
+        """
 
     def learn(self, buffers: StepBuffers, sampled: Sampled) -> None:
         """Take the tokens that a step sampled."""

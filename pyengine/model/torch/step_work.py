@@ -3,8 +3,8 @@ kernel or replayed from a graph.
 
 ::
 
-    forward   pad to the graph's size ─ copy ─ plan attention ─ feed ─ drafts ─┬─ replay
-                                                                               └─ kernels, captured?
+    forward   pad to the graph's size ─ copy ─ plan attention ─ feed, move ─ drafts ─┬─ replay
+                                                            kernels, captured? ──────┘
     sample    logits ─ penalties, sampler, log-probabilities ─ verify: replay, or kernels, captured?
 """
 
@@ -27,19 +27,37 @@ class StepWork:
     """Queues the steps of one :class:`DeviceStep` on the current stream. One thread at a time."""
 
     def __init__(
-        self, layout: StepLayout, step: DeviceStep, sampler: TorchSampler, draft: Drafter | None
+        self,
+        layout: StepLayout,
+        step: DeviceStep,
+        sampler: TorchSampler,
+        draft: Drafter | None,
+        block_size: int,
     ) -> None:
-        """Of steps in ``step``, of ``layout``; ``draft`` fills in the drafts that they leave."""
+        """Of steps in ``step``, of ``layout``; ``draft`` fills in the drafts that they leave.
+
+        ``block_size`` are the tokens of a page.
+        """
         fields = layout.fields()
         self._layout = layout
         self._step = step
         self._sampler = sampler
         self._draft = draft
+        self._block_size = block_size
         self._max_rows, self._max_logits = fields["sample_rows"][2], fields["logit_row"][2]
         self._max_tokens = fields["token_ids"][2]
 
-    def forward(self, model: StepModel, graphs: Graphs | None, step: TorchStep) -> None:
-        """Queue the copy of ``step`` and its forward pass; note what is to be captured of it."""
+    def forward(
+        self,
+        model: StepModel,
+        graphs: Graphs | None,
+        step: TorchStep,
+        right_drafts: torch.Tensor,
+    ) -> None:
+        """Queue the copy of ``step`` and its forward pass; note what is to be captured of it.
+
+        ``right_drafts`` are by slot how many drafts were right, int32, which rows may follow.
+        """
         buffers, device, backend = step.buffers, self._step, model.backend
         rows, tokens, logits = buffers.num_rows, buffers.num_tokens, buffers.num_logits
         device.host = buffers
@@ -60,8 +78,9 @@ class StepWork:
         device.take(buffers, step.host_set.memory, min(pages, len(buffers.page_indices)))
         backend.plan(device, variant, rows, tokens, captured=key is not None)
         self._sampler.feed()
+        self._sampler.move(right_drafts, self._block_size)
         if self._draft is not None:
-            self._draft.fill(buffers, device)
+            self._draft.fill(buffers, device, self._sampler)
         if graph is not None:
             graph.replay()
             return

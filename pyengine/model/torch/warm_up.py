@@ -70,6 +70,9 @@ def rehearse(runner: TorchRunner, variant: str, rows: int, tokens: int, longest:
     write_step(buffers, counts, size, 1, context=size)
     # The last token of the first row comes from the step before.
     buffers.num_feeds, buffers.feed_token[0], buffers.feed_sequence[0] = 1, 0, 0
+    # The same row follows a draft, which was wrong.
+    buffers.assumed_drafts[:rows] = 0
+    buffers.num_moved_rows = buffers.assumed_drafts[0] = int(runner.moves_rows)
     runner.rehearse(buffers, variant)
 
 

@@ -44,6 +44,7 @@ class AttentionByKind:
     Attributes:
         name: The names of all.
         captures: Yes.
+        moves_rows: Whether all do.
     """
 
     captures = True
@@ -55,6 +56,7 @@ class AttentionByKind:
             for spec, backend in backends
         }
         self._all = tuple(self._backends.values())
+        self.moves_rows = all(backend.moves_rows for backend in self._all)
         self.name = " and ".join(dict.fromkeys(backend.name for backend in self._all))
 
     def variant(self, step: DeviceStep) -> str:

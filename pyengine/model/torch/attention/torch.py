@@ -18,10 +18,12 @@ class TorchAttention:
     Attributes:
         name: ``torch``.
         captures: No: how many rows there are and how long they are is known to Python alone.
+        moves_rows: No, for the same reason.
     """
 
     name = "torch"
     captures = False
+    moves_rows = False
 
     def __init__(self) -> None:
         # By page table and row: first token, end, tokens in the cache, its pages, and the position

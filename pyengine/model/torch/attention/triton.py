@@ -29,11 +29,13 @@ class TritonAttention:
     Attributes:
         name: ``triton``.
         captures: Yes.
+        moves_rows: Yes.
         memory_bytes: That it takes on the device.
     """
 
     name = "triton"
     captures = True
+    moves_rows = True
 
     def __init__(
         self, spec: AttentionSpec, device: torch.device, processors: int | None = None

@@ -22,15 +22,17 @@ pub(super) struct PyDraftPasses {
 #[pymethods]
 impl PyDraftPasses {
     #[new]
-    #[pyo3(signature = (step, passes, *, num_blocks, block_size, vocab_size))]
+    #[pyo3(signature = (step, passes, *, max_sequences, num_blocks, block_size, vocab_size))]
     fn new(
         step: &PyStepLayout,
         passes: &PyStepLayout,
+        max_sequences: usize,
         num_blocks: usize,
         block_size: usize,
         vocab_size: usize,
     ) -> PyResult<Self> {
-        guarded(|| DraftPasses::new(step.inner, passes.inner, num_blocks, block_size, vocab_size))
+        let (step, passes) = (step.inner, passes.inner);
+        guarded(|| DraftPasses::new(step, passes, max_sequences, num_blocks, block_size, vocab_size))
             .map(|inner| Self { inner: Mutex::new(inner) })
     }
 

@@ -8,7 +8,11 @@
 //!
 //! The blocks are the model's, so that prefix hits, preemption and wrong drafts need nothing of their own here: a write
 //! to a cell drops the draft model's keys and values of it, and of what follows in its block.
+//!
+//! A row that was planned ahead is moved by the device: which cells it writes is noted when the step before is learned.
 //! O(1) a token; [`first_hole`](DraftCache::first_hole) is O(blocks). Nothing is allocated but a place for each slot.
+
+use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::scheduler::step::buffers::{StepBuffers, header};
@@ -20,8 +24,32 @@ pub(super) struct DraftCache {
     tokens: Vec<i32>,
     /// By block: so many cells from its first hold what the draft model computes.
     filled: Vec<u32>,
-    /// By slot: the cell whose token the host does not know yet, and its mark.
-    unknown: Vec<Option<(u32, i32)>>,
+    /// By slot.
+    slots: Vec<Slot>,
+    /// The cells that moved rows of the step that was noted last may write.
+    reach: Vec<u32>,
+}
+
+/// What is open of a sequence while its steps are in flight.
+#[derive(Debug, Clone, Default)]
+struct Slot {
+    /// The cell whose token the host does not know yet, and its mark.
+    unknown: Option<(u32, i32)>,
+    /// Its row that was planned ahead.
+    moved: Option<Moved>,
+    /// By how many tokens the device moved its newest row whose place is known.
+    back: usize,
+}
+
+/// A row that was planned ahead, in the step that was noted last.
+#[derive(Debug, Clone)]
+struct Moved {
+    /// Its cells in `reach`: those from where it begins if no draft before it is right.
+    reach: Range<usize>,
+    /// Drafts before it that it takes for right, and its own.
+    assumed: usize,
+    drafts: usize,
+    mark: i32,
 }
 
 impl DraftCache {
@@ -36,7 +64,8 @@ impl DraftCache {
             block_size,
             tokens: vec![0; num_blocks * block_size],
             filled: vec![0; num_blocks],
-            unknown: Vec::new(),
+            slots: Vec::new(),
+            reach: Vec::new(),
         })
     }
 
@@ -76,24 +105,44 @@ impl DraftCache {
         first
     }
 
-    /// Every cell that the step's first `tokens` tokens write holds its token, and nothing of the draft model any more.
-    pub fn note(&mut self, step: &StepBuffers<'_>, tokens: usize) {
-        for (&cell, &token) in step.slot_mapping[..tokens].iter().zip(&*step.token_ids) {
-            let cell = cell as usize;
-            self.tokens[cell] = token;
-            let filled = &mut self.filled[cell / self.block_size];
-            *filled = (*filled).min((cell % self.block_size) as u32);
+    /// Every cell that the step writes holds its token, and nothing of the draft model any more; those of rows that the
+    /// device moves are noted by [`learn`](Self::learn).
+    pub fn note(&mut self, step: &StepBuffers<'_>, rows: usize) {
+        self.reach.clear();
+        self.slots.iter_mut().for_each(|slot| slot.moved = None);
+        for row in 0..rows {
+            let tokens = step.query_start[row] as usize..step.query_start[row + 1] as usize;
+            if step.assumed_drafts[row] > 0 {
+                self.note_moved(step, row, tokens.len());
+                continue;
+            }
+            for (&cell, &token) in step.slot_mapping[tokens.clone()].iter().zip(&step.token_ids[tokens]) {
+                self.tokens[cell as usize] = token;
+                self.overwrite(cell as usize);
+            }
         }
         let feeds = step.header[header::NUM_FEEDS].max(0) as usize;
         for (&token, &slot) in step.feed_token[..feeds].iter().zip(&*step.feed_sequence) {
-            let slot = slot as usize;
-            if self.unknown.len() <= slot {
-                self.unknown.resize(slot + 1, None);
+            let slot = self.slot(slot);
+            if slot.moved.is_none() {
+                let cell = step.slot_mapping[token as usize];
+                slot.unknown = Some((cell as u32, mark(step)));
+                self.tokens[cell as usize] = mark(step);
             }
-            let cell = step.slot_mapping[token as usize];
-            self.tokens[cell as usize] = mark(step);
-            self.unknown[slot] = Some((cell as u32, mark(step)));
         }
+    }
+
+    /// Notes what a row of so many tokens may write that the device moves.
+    fn note_moved(&mut self, step: &StepBuffers<'_>, row: usize, tokens: usize) {
+        let assumed = step.assumed_drafts[row] as usize;
+        let (end, begin) = (step.kv_length[row] as usize, self.reach.len());
+        for position in end - tokens - assumed..end {
+            let cell = self.cell(row_pages(step, row), position);
+            self.reach.push(cell as u32);
+        }
+        let reach = begin..self.reach.len();
+        let moved = Moved { reach, assumed, drafts: tokens - 1, mark: mark(step) };
+        self.slot(step.row_sequence[row]).moved = Some(moved);
     }
 
     /// The device fills these cells in this step.
@@ -107,15 +156,54 @@ impl DraftCache {
             let drafts = step.device_drafts[at].max(0) as usize;
             let tokens = &sampled[step.logit_start[at] as usize..][..counted.max(0) as usize];
             let Some((&last, right)) = tokens.split_last() else { continue };
-            let end = step.query_start[step.sample_rows[at] as usize + 1] as usize;
-            for (&token, &cell) in right.iter().zip(&step.slot_mapping[end - drafts..end]) {
-                self.resolve(cell as usize, mark(step), token);
+            let row = step.sample_rows[at] as usize;
+            let slot = self.slot(step.sample_sequence[at]);
+            let (unknown, moved) = (slot.unknown.take(), slot.moved.take());
+            let back = slot.back.min(step.assumed_drafts[row].max(0) as usize);
+            let first = step.kv_length[row] as usize - back - drafts;
+            for (after, &token) in right.iter().enumerate() {
+                let cell = self.cell(row_pages(step, row), first + after);
+                self.resolve(cell, mark(step), token);
             }
-            let unknown = self.unknown.get_mut(step.sample_sequence[at] as usize).and_then(Option::take);
             if let Some((cell, mark)) = unknown {
                 self.resolve(cell as usize, mark, last);
             }
+            if let Some(moved) = moved {
+                self.slot(step.sample_sequence[at]).back = moved.assumed - right.len().min(moved.assumed);
+                self.place(&moved, right.len(), last);
+            }
         }
+    }
+
+    /// Notes a row that the device moved behind `right` drafts and the token `last`.
+    ///
+    /// Its first pass of the draft model computes the token before it too, as that may be the last draft.
+    fn place(&mut self, moved: &Moved, right: usize, last: i32) {
+        let begin = moved.reach.start + right.min(moved.assumed);
+        for at in begin..=begin + moved.drafts {
+            let cell = self.reach[at] as usize;
+            self.tokens[cell] = if at == begin { last } else { moved.mark };
+            self.overwrite(cell);
+        }
+        if moved.drafts > 0 {
+            for at in begin.saturating_sub(1).max(moved.reach.start)..begin + moved.drafts {
+                self.compute(self.reach[at] as usize);
+            }
+        }
+    }
+
+    /// What the draft model has of a cell, and of those behind it in its block, is another token's.
+    fn overwrite(&mut self, cell: usize) {
+        let filled = &mut self.filled[cell / self.block_size];
+        *filled = (*filled).min((cell % self.block_size) as u32);
+    }
+
+    fn slot(&mut self, slot: i32) -> &mut Slot {
+        let slot = slot as usize;
+        if self.slots.len() <= slot {
+            self.slots.resize_with(slot + 1, Slot::default);
+        }
+        &mut self.slots[slot]
     }
 
     /// Records a cell's token, unless another step has written it meanwhile.
@@ -129,4 +217,9 @@ impl DraftCache {
 /// Stands in cells that only the device knows; another for each step in flight.
 fn mark(step: &StepBuffers<'_>) -> i32 {
     -1 - (step.header[header::STEP_ID] & 0x3fff_ffff) as i32
+}
+
+/// The pages of a row, and of those behind it.
+fn row_pages<'a>(step: &'a StepBuffers<'_>, row: usize) -> &'a [i32] {
+    &step.page_indices[step.page_indptr[row] as usize..]
 }

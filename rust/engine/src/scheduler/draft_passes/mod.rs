@@ -20,6 +20,16 @@
 //!  pass 1 ──► last token of each sequence ──► places of the step, feed entries of pass 2 ──► last token ...
 //! ```
 //!
+//! A row that was planned ahead follows drafts that are verified meanwhile. Its passes are laid out as it is, as if all of
+//! those were right, and the device moves them alike. The draft model has computed them but for the last, which it only
+//! chose; so the first pass has two tokens that the device feeds:
+//!
+//! ```text
+//!  step N            t d d d │           the draft model has computed t d d
+//!  step N+1, ahead           │ u D D     assumed_drafts 3
+//!  pass 1                  b │ u         b: the token before u, which is d, or t if no draft was right
+//! ```
+//!
 //! Wrong or missing cells of that cache only cause drafts to be rejected. O(tokens + pages) a pass; no
 //! allocation in steady state.
 
@@ -45,12 +55,15 @@ struct Row {
     last: usize,
     /// Only the device knows the last of the `known` tokens.
     fed: bool,
+    /// It was planned ahead: the device moves it.
+    moved: bool,
 }
 
 /// Lays out the passes of a draft model.
 pub struct DraftPasses {
     step: StepLayout,
     pass: StepLayout,
+    max_sequences: usize,
     vocab_size: i32,
     cache: DraftCache,
     rows: Vec<Row>,
@@ -59,11 +72,12 @@ pub struct DraftPasses {
 }
 
 impl DraftPasses {
-    /// Passes of layout `pass` for steps of layout `step`. One of the two models lacks tokens from `vocab_size` on: they
-    /// are neither read nor drafted.
+    /// Passes of layout `pass` for steps of layout `step`, of sequences in a table of `max_sequences`. One of the two models
+    /// lacks tokens from `vocab_size` on: they are neither read nor drafted.
     pub fn new(
         step: StepLayout,
         pass: StepLayout,
+        max_sequences: usize,
         num_blocks: usize,
         block_size: usize,
         vocab_size: usize,
@@ -78,6 +92,7 @@ impl DraftPasses {
         Ok(Self {
             step,
             pass,
+            max_sequences,
             vocab_size: i32::try_from(vocab_size).unwrap_or(i32::MAX),
             cache: DraftCache::new(num_blocks, block_size)?,
             rows: Vec::with_capacity(step.max_rows()),
@@ -89,8 +104,9 @@ impl DraftPasses {
     /// it returns `None`.
     pub fn begin(&mut self, step: &mut [u8]) -> Result<bool> {
         let step = self.step.view(step)?;
-        let (tokens, sampled) = (count(&step, header::NUM_TOKENS)?, count(&step, header::NUM_SAMPLED)?);
-        self.cache.note(&step, tokens);
+        let (rows, sampled) = (count(&step, header::NUM_ROWS)?, count(&step, header::NUM_SAMPLED)?);
+        let mut feeds = step.feed_token[..count(&step, header::NUM_FEEDS)?].iter().peekable();
+        self.cache.note(&step, rows);
         self.rows.clear();
         self.sampling.clear();
         if step.header[header::MAX_DEVICE_DRAFTS] == 0 {
@@ -111,8 +127,19 @@ impl DraftPasses {
             // `positions` say where angles are, which is another place for some sequences.
             let first = last - (step.query_start[row + 1] as usize - first_token);
             let places = first_token + known - first..first_token + last - first;
-            self.cache.await_drafts(&step, &step.slot_mapping[places]);
-            self.rows.push(Row { row, sampling, first_token, first, next: None, known, last, fed: false });
+            let newest = places.start as i32 - 1;
+            while feeds.next_if(|token| **token < newest).is_some() {}
+            let (fed, moved) = (feeds.peek() == Some(&&newest), step.assumed_drafts[row] > 0);
+            if moved && !(fed && known == first + 1) {
+                return Err(Error::InvalidArgument(
+                    "a row that is moved begins with its newest token".into(),
+                ));
+            }
+            if !moved {
+                self.cache.await_drafts(&step, &step.slot_mapping[places]);
+            }
+            let next = None;
+            self.rows.push(Row { row, sampling, first_token, first, next, known, last, fed, moved });
         }
         Ok(!self.rows.is_empty())
     }
@@ -181,7 +208,8 @@ impl DraftPasses {
         for at in 0..self.rows.len() {
             self.lay_out(step, &mut pass, &mut tally, at);
         }
-        let Tally { rows, tokens, sampled, greedy, pages, feeds, longest_query, longest_kv, .. } = tally;
+        let Tally { rows, tokens, sampled, greedy, pages, feeds, moved, longest_query, longest_kv, .. } =
+            tally;
         pass.header.fill(0);
         let values = [
             (header::NUM_ROWS, rows),
@@ -194,6 +222,7 @@ impl DraftPasses {
             (header::NUM_GREEDY, greedy),
             (header::NUM_LOGITS, sampled),
             (header::NUM_DECODE_ROWS, rows),
+            (header::NUM_MOVED_ROWS, moved),
         ];
         values.iter().for_each(|&(field, value)| pass.header[field] = value as i64);
         pass.header[header::STEP_ID] = step.header[header::STEP_ID];
@@ -238,7 +267,10 @@ impl DraftPasses {
         }
         let pages = &step.page_indices[step.page_indptr[row.row] as usize..];
         // Cells of shared blocks that earlier rows of this pass compute are written before this row attends to them.
-        let begin = row.next.unwrap_or_else(|| self.cache.first_hole(pages, row.first));
+        let begin = row.next.unwrap_or_else(|| match row.moved {
+            true => row.first - 1,
+            false => self.cache.first_hole(pages, row.first),
+        });
         let end = row.known.min(begin + room);
         let tokens = tally.tokens..tally.tokens + (end - begin);
         for (token, position) in tokens.clone().zip(begin..end) {
@@ -250,18 +282,23 @@ impl DraftPasses {
             pass.token_ids[token] = self.vocab_token(known);
             pass.positions[token] = position as i32;
             pass.slot_mapping[token] = cell as i32;
-            self.cache.compute(cell);
+            if !row.moved {
+                self.cache.compute(cell);
+            }
+        }
+        let sequence = step.sample_sequence[row.sampling];
+        if row.moved && row.next.is_none() {
+            feed(pass, tally, tokens.start, self.max_sequences as i32 + sequence);
         }
         if row.fed && end == row.known {
-            pass.token_ids[tokens.end - 1] = 0;
-            pass.feed_token[tally.feeds] = (tokens.end - 1) as i32;
-            pass.feed_sequence[tally.feeds] = step.sample_sequence[row.sampling];
-            tally.feeds += 1;
+            feed(pass, tally, tokens.end - 1, sequence);
         }
         let held = end.div_ceil(self.cache.block_size());
         pass.page_indices[tally.pages..tally.pages + held].copy_from_slice(&pages[..held]);
         pass.kv_length[tally.rows] = end as i32;
         pass.row_sequence[tally.rows] = step.row_sequence[row.row];
+        pass.assumed_drafts[tally.rows] = step.assumed_drafts[row.row];
+        tally.moved += usize::from(row.moved);
         tally.pages += held;
         tally.left -= tokens.len();
         tally.longest_query = tally.longest_query.max(tokens.len());
@@ -292,8 +329,17 @@ struct Tally {
     greedy: usize,
     pages: usize,
     feeds: usize,
+    moved: usize,
     longest_query: usize,
     longest_kv: usize,
+}
+
+/// The device copies the token at `source` of `last_token` into the pass.
+fn feed(pass: &mut StepBuffers<'_>, tally: &mut Tally, token: usize, source: i32) {
+    pass.token_ids[token] = 0;
+    pass.feed_token[tally.feeds] = token as i32;
+    pass.feed_sequence[tally.feeds] = source;
+    tally.feeds += 1;
 }
 
 fn count(step: &StepBuffers<'_>, field: usize) -> Result<usize> {

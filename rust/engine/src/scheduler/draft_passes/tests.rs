@@ -11,6 +11,7 @@ const BLOCK: usize = 4;
 const BLOCKS: usize = 64;
 const ROWS: usize = 4;
 const VOCABULARY: u64 = 50;
+const SEQUENCES: usize = 1000;
 
 /// A cell's content for a sequence that begins with `tokens`: a function of all of them.
 fn state(tokens: &[i32]) -> u64 {
@@ -30,6 +31,9 @@ struct Sequence {
     tokens: Vec<i32>,
     blocks: Vec<usize>,
     computed: usize,
+    /// Drafts of its row in the step behind, and how many of them are wrong.
+    drafted: usize,
+    wrong: usize,
 }
 
 /// A sequence's row in a step: `computed..end`, then its drafts.
@@ -41,6 +45,9 @@ struct Granted {
     drafts: usize,
     /// The draft model fills them in.
     on_device: bool,
+    /// Drafts in flight that it takes for right, and those of them that are not.
+    assumed: usize,
+    wrong: usize,
 }
 
 struct World {
@@ -52,9 +59,11 @@ struct World {
     sequences: Vec<Sequence>,
     passed: usize,
     computed: usize,
-    /// The device feeds, by slot; and the step that has not come back yet.
+    /// The device feeds, by place of `last_token`; it moves rows; and the step that has not come back yet.
     fed: bool,
+    moves: bool,
     last: BTreeMap<i32, i32>,
+    moved: usize,
     behind: Option<(Vec<u64>, Vec<i32>, Vec<i32>)>,
     slots: usize,
     steps: i64,
@@ -70,7 +79,7 @@ impl World {
         let layouts = [200, pass_tokens].map(|tokens| StepLayout::new(tokens, ROWS, 200, 8, 64).unwrap());
         let memory = layouts.map(|layout| vec![0; layout.nbytes() / 8]);
         let [step, pass] = layouts;
-        let passes = DraftPasses::new(step, pass, BLOCKS, BLOCK, VOCABULARY as usize).unwrap();
+        let passes = DraftPasses::new(step, pass, SEQUENCES, BLOCKS, BLOCK, VOCABULARY as usize).unwrap();
         let (cells, owners) = (vec![0; BLOCKS * BLOCK], BTreeMap::new());
         Self {
             passes,
@@ -82,7 +91,9 @@ impl World {
             passed: 0,
             computed: 0,
             fed: false,
+            moves: false,
             last: BTreeMap::new(),
+            moved: 0,
             behind: None,
             slots: 0,
             steps: 0,
@@ -108,7 +119,7 @@ impl World {
         blocks.iter().for_each(|block| *self.owners.get_mut(block).unwrap() += 1);
         let computed = blocks.len() * BLOCK;
         self.slots += 1;
-        self.sequences.push(Sequence { slot: self.slots, tokens, blocks, computed });
+        self.sequences.push(Sequence { slot: self.slots, tokens, blocks, computed, drafted: 0, wrong: 0 });
     }
 
     fn leave(&mut self, at: usize) {
@@ -126,29 +137,33 @@ impl World {
         let mut rows = Vec::new();
         for at in 0..self.sequences.len().min(ROWS) {
             let (count, drafts, on_device) = grants[at % grants.len()];
+            let on_device = on_device || self.moves;
             let known = self.sequences[at].tokens.len();
             let computed = self.sequences[at].computed;
             let end = known.min(computed + count);
             let drafts = if end == known && known - computed <= 2 { drafts } else { 0 };
-            while self.sequences[at].blocks.len() * BLOCK < end + drafts {
+            let follows = self.moves && self.is_behind(self.sequences[at].slot);
+            let (assumed, wrong) = match &self.sequences[at] {
+                Sequence { drafted, wrong, .. } if follows => (*drafted, *wrong),
+                _ => (0, 0),
+            };
+            while self.sequences[at].blocks.len() * BLOCK < end + drafts + wrong {
                 let Some(block) = self.allocate() else { return Ok(()) };
                 self.sequences[at].blocks.push(block);
             }
-            rows.push(Granted { at, computed, end, drafts, on_device });
+            rows.push(Granted { at, computed, end, drafts, on_device, assumed, wrong });
         }
-        // Steps without drafts are planned before the step before them has come back.
-        let ahead = self.fed && rows.iter().all(|row| row.drafts == 0);
+        // Steps without drafts are planned before the step before them has come back, and others where rows are moved.
+        let ahead = self.fed && (self.moves || rows.iter().all(|row| row.drafts == 0));
         self.fill(&rows, ahead);
         if !ahead {
             self.learn()?;
         }
         let mut chosen = Vec::new();
         let mut more = self.passes.begin(bytes(&mut self.memory[0]))?;
-        if ahead {
-            self.learn()?;
-        }
         if self.fed {
             more.then(|| self.pass_fed()).transpose()?;
+            self.learn()?;
             self.commit(&rows, right);
             return Ok(());
         }
@@ -173,6 +188,14 @@ impl World {
         Ok(())
     }
 
+    /// Whether the step that has not come back samples for a slot.
+    fn is_behind(&mut self, slot: usize) -> bool {
+        self.behind.as_mut().is_some_and(|(step, ..)| {
+            let step = self.layouts[0].view(bytes(step)).unwrap();
+            step.sample_sequence[..step.header[header::NUM_SAMPLED] as usize].contains(&(slot as i32))
+        })
+    }
+
     fn learn(&mut self) -> Result<()> {
         match self.behind.take() {
             Some((mut step, sampled, counts)) => self.passes.learn(bytes(&mut step), &sampled, &counts),
@@ -182,15 +205,23 @@ impl World {
 
     /// The host lays out all passes, of which it sees nothing.
     fn pass_fed(&mut self) -> Result<()> {
+        for sequence in &self.sequences {
+            let (slot, mut tokens) = (sequence.slot as i32, sequence.tokens.iter().rev());
+            self.last.extend(tokens.next().map(|last| (slot, *last)));
+            self.last.extend(tokens.next().map(|before| (SEQUENCES as i32 + slot, *before)));
+        }
+        let wrong: BTreeMap<_, _> =
+            self.sequences.iter().map(|each| (each.slot as i32, each.wrong as i32)).collect();
         let [step, pass] = &mut self.memory;
         let mut places = [0; ROWS];
         while self.passes.next_fed(bytes(step), bytes(pass), &mut places)?.is_some() {
-            let view = self.layouts[1].view(bytes(pass))?;
+            let mut view = self.layouts[1].view(bytes(pass))?;
             for at in 0..view.header[header::NUM_FEEDS] as usize {
                 let token = &mut view.token_ids[view.feed_token[at] as usize];
                 assert_eq!(*token, 0);
                 *token = self.last[&view.feed_sequence[at]];
             }
+            self.moved += move_rows(&mut view, &wrong);
             let mut chosen = Vec::new();
             compute(&view, &mut self.cells, &mut chosen, &mut self.computed);
             let step = self.layouts[0].view(bytes(step))?;
@@ -209,23 +240,26 @@ impl World {
         let (mut feeds, mut logits) = (0, 0);
         step.page_indptr[0] = 0;
         step.query_start[0] = 0;
-        for (row, &Granted { at, computed, end, drafts, on_device }) in rows.iter().enumerate() {
+        for (row, &Granted { at, computed, end, drafts, on_device, assumed, wrong }) in
+            rows.iter().enumerate()
+        {
             let sequence = &self.sequences[at];
-            for position in computed..end + drafts {
+            for position in computed + wrong..end + wrong + drafts {
                 let host = if on_device { 0 } else { 3 };
-                step.token_ids[tokens] = *sequence.tokens.get(position).unwrap_or(&host);
+                step.token_ids[tokens] = *sequence.tokens.get(position - wrong).unwrap_or(&host);
                 step.positions[tokens] = position as i32;
                 let cell = sequence.blocks[position / BLOCK] * BLOCK + position % BLOCK;
                 step.slot_mapping[tokens] = cell as i32;
                 tokens += 1;
             }
-            for block in &sequence.blocks[..(end + drafts).div_ceil(BLOCK)] {
+            for block in &sequence.blocks[..(end + wrong + drafts).div_ceil(BLOCK)] {
                 step.page_indices[pages] = *block as i32;
                 pages += 1;
             }
             step.query_start[row + 1] = tokens as i32;
             step.page_indptr[row + 1] = pages as i32;
-            step.kv_length[row] = (end + drafts) as i32;
+            step.kv_length[row] = (end + wrong + drafts) as i32;
+            step.assumed_drafts[row] = assumed as i32;
             let slot = sequence.slot as i32;
             step.row_sequence[row] = slot;
             // The step before has sampled the last token that there is.
@@ -234,15 +268,15 @@ impl World {
                 step.sample_sequence[..step.header[header::NUM_SAMPLED] as usize].contains(&slot)
             });
             if ahead && pending && end == sequence.tokens.len() {
-                step.token_ids[tokens - 1] = 0;
-                step.feed_token[feeds] = tokens as i32 - 1;
+                step.token_ids[tokens - 1 - drafts] = 0;
+                step.feed_token[feeds] = (tokens - 1 - drafts) as i32;
                 step.feed_sequence[feeds] = slot;
                 feeds += 1;
             }
             if end == sequence.tokens.len() {
                 step.sample_rows[sampled] = row as i32;
                 step.sample_sequence[sampled] = slot;
-                step.sample_position[sampled] = end as i64;
+                step.sample_position[sampled] = (end + wrong) as i64;
                 step.sampling[sampled].seed = 100 + slot as u64;
                 step.sampling[sampled].temperature = if slot % 2 == 0 { 0.0 } else { 1.0 };
                 step.logit_start[sampled] = logits;
@@ -268,6 +302,7 @@ impl World {
         for (row, &Granted { at, end, drafts, on_device, .. }) in rows.iter().enumerate() {
             let sequence = &mut self.sequences[at];
             sequence.computed = end;
+            (sequence.drafted, sequence.wrong) = (0, 0);
             if end < sequence.tokens.len() {
                 continue;
             }
@@ -279,6 +314,7 @@ impl World {
                 text.push(draft);
             }
             let taken = right.min(drafts);
+            (sequence.drafted, sequence.wrong) = (drafts, drafts - taken);
             sequence.tokens.extend_from_slice(&drafted[..taken]);
             sequence.computed += taken;
             sequence.tokens.push((said(&sequence.tokens) + 1) % VOCABULARY as i32);
@@ -291,6 +327,29 @@ impl World {
             self.behind = Some((self.memory[0].clone(), sampled, counts));
         }
     }
+}
+
+/// Moves the rows of a pass back by so many tokens of their slots; returns how many rows were moved.
+fn move_rows(pass: &mut StepBuffers<'_>, wrong: &BTreeMap<i32, i32>) -> usize {
+    let rows = 0..pass.header[header::NUM_ROWS] as usize;
+    let moved: Vec<_> = rows.filter(|row| pass.assumed_drafts[*row] > 0).collect();
+    assert_eq!(pass.header[header::NUM_MOVED_ROWS] as usize, moved.len());
+    for &row in &moved {
+        let back = wrong[&pass.row_sequence[row]];
+        let pages = &pass.page_indices[pass.page_indptr[row] as usize..];
+        pass.kv_length[row] -= back;
+        for token in pass.query_start[row] as usize..pass.query_start[row + 1] as usize {
+            pass.positions[token] -= back;
+            let position = pass.positions[token] as usize;
+            pass.slot_mapping[token] = pages[position / BLOCK] * BLOCK as i32 + (position % BLOCK) as i32;
+        }
+        for at in 0..pass.header[header::NUM_SAMPLED] as usize {
+            if pass.sample_rows[at] as usize == row {
+                pass.sample_position[at] -= i64::from(back);
+            }
+        }
+    }
+    moved.len()
 }
 
 /// The draft model: every cell that a token attends to must hold what belongs there.
@@ -358,6 +417,23 @@ fn what_the_device_feeds_is_learned_when_it_comes_back() {
 }
 
 #[test]
+fn a_row_that_is_moved_computes_the_token_before_it_too() {
+    let mut world = World::new(200);
+    (world.fed, world.moves) = (true, true);
+    world.enter(10, false, 3);
+    world.step(&[(10, 0, true)], 0).unwrap();
+    world.step(&[(1, 3, true)], 1).unwrap();
+    assert_eq!((world.passed, world.computed), (3, 11 + 2), "its newest token is fed");
+    world.step(&[(1, 3, true)], 3).unwrap();
+    assert_eq!((world.passed, world.computed, world.moved), (6, 13 + 4, 3));
+    world.step(&[(1, 0, true)], 0).unwrap();
+    world.step(&[(1, 2, true)], 2).unwrap();
+    assert_eq!((world.passed, world.computed, world.moved), (8, 17 + 3 + 1, 3), "with the last draft");
+    world.step(&[(1, 1, true)], 0).unwrap();
+    assert_eq!((world.passed, world.computed, world.moved), (9, 21 + 2, 4));
+}
+
+#[test]
 fn a_shared_prompt_is_computed_once() {
     let mut world = World::new(200);
     world.enter(17, false, 3);
@@ -370,7 +446,7 @@ fn a_shared_prompt_is_computed_once() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let layout = |tokens, rows| StepLayout::new(tokens, rows, 8, 0, 64).unwrap();
-    let new = |pass, blocks| DraftPasses::new(layout(16, 4), pass, blocks, 4, 64);
+    let new = |pass, blocks| DraftPasses::new(layout(16, 4), pass, 4, blocks, 4, 64);
     assert!(new(layout(16, 4), 8).is_ok());
     assert!(new(layout(16, 3), 8).is_err());
     assert!(new(layout(3, 4), 8).is_err());
@@ -386,10 +462,10 @@ proptest! {
              prop::collection::vec((1usize..12, 0usize..5, any::<bool>()), 1..5), 0usize..5),
             1..60,
         ),
-        fed in any::<bool>(),
+        (fed, moves) in prop::sample::select(vec![(false, false), (true, false), (true, true)]),
     ) {
         let mut world = World::new(pass_tokens);
-        world.fed = fed;
+        (world.fed, world.moves) = (fed, moves);
         for (kind, length, shares, seed, grants, right) in turns {
             if kind < 3 && world.sequences.len() < ROWS {
                 world.enter(length, shares, seed);

@@ -229,10 +229,11 @@ step_fields! {
     /// Row of `mask` that says which tokens may be sampled; -1 for all. Rows of the same tokens have one. Written by
     /// `fill_masks`; -1 until then.
     mask_row: i32 = |layout: &StepLayout| layout.max_logits;
-    /// Entries of `token_ids` that are filled on the device ...
-    feed_token: i32 = |layout: &StepLayout| layout.max_rows;
-    /// ... from `last_token` of this index in the sequence table.
-    feed_sequence: i32 = |layout: &StepLayout| layout.max_rows;
+    /// Entries of `token_ids` that are filled on the device, in their order ...
+    feed_token: i32 = |layout: &StepLayout| 2 * layout.max_rows;
+    /// ... from `last_token` of this index in the sequence table. In passes of a draft model, an index that is larger by
+    /// the length of that table is the token before.
+    feed_sequence: i32 = |layout: &StepLayout| 2 * layout.max_rows;
     /// How many most likely tokens each of the logits wants the log-probabilities of, beside the chosen one's; -1 is none
     /// at all.
     logprobs: i32 = |layout: &StepLayout| layout.max_logits;

@@ -251,13 +251,15 @@ def test_more_rows_than_are_verified_at_a_time(reference: bool) -> None:
     # Sampling so many rows is slow where Triton is interpreted: what it gives is known here.
     inputs = SamplingInputs.from_numpy(step.arrays(), DEVICE)
     compare = verify.verify_reference if reference else verify.verify
-    out = [torch.full((n,), -7, dtype=torch.int32, device=DEVICE) for n in (rows, total, rows)]
+    shapes = (rows, total, 2 * rows, rows)
+    out = [torch.full((n,), -7, dtype=torch.int32, device=DEVICE) for n in shapes]
     sequence = torch.arange(rows, dtype=torch.int32, device=DEVICE).flip(0)
     header = torch.zeros(16, dtype=torch.int64, device=DEVICE)
     header[StepHeader.NUM_SAMPLED] = rows
     compare(inputs, header, as_tensor(step.token_ids), tokens.to(DEVICE), sequence, *out)
     assert out[0].tolist() == counts.tolist()
-    check_kept(step, tokens.numpy(), *(tensor.cpu().numpy() for tensor in out))
+    assert out[3].flip(0).tolist() == (counts - 1).tolist()
+    check_kept(step, tokens.numpy(), *(tensor.cpu().numpy() for tensor in out[:3]))
 
 
 def test_a_chunk_of_the_logits_rows() -> None:

@@ -64,7 +64,7 @@ class Step:
     position: Any = 7
     mask: NDArray[np.uint32] | None = None
     mask_row: Any = None
-    token_ids: Ints = field(default_factory=lambda: np.zeros(0, np.int32))
+    token_ids: Ints = field(default_factory=lambda: np.zeros(1, np.int32))
     logit_token: Ints | None = None
     # By logits row and token, [logits, vocabulary] each: what divides or multiplies, what is added.
     penalties: tuple[Floats, Floats] | None = None

@@ -82,7 +82,7 @@ def test_a_folder_without_config(tmp_path: Path) -> None:
         ({"hidden_size": "48"}, "'hidden_size' must be a positive integer"),
         ({"rope_parameters": {"rope_type": "spiral"}}, "scaling 'spiral' is not supported"),
         ({"rope_parameters": {"rope_type": "linear"}}, "lacks 'factor'"),
-        ({"hidden_act": "gelu"}, "'gelu' is not supported"),
+        ({"hidden_act": "xielu"}, "'xielu' is not supported"),
         ({"intermediate_size": 0}, "'intermediate_size' must be a positive integer"),
         ({"quantization_config": {"bits": 4}}, "quantized"),
         ({"head_dim": 12}, "multiple of 8"),

@@ -1169,6 +1169,20 @@ class CpuKernels:
     def add(self, residual: CpuTensor, branch: CpuTensor | None, out: CpuTensor, rows: int) -> None:
         """Add ``branch`` to ``residual``, in place, and copy the sum to ``out``; [rows, width]."""
 
+    def rotate(
+        self,
+        qkv: CpuTensor,
+        positions: CpuTensor,
+        angles: CpuTensor,
+        heads: int,
+        rows: int,
+    ) -> None:
+        """Rotate the first ``heads`` heads of each of the first ``rows`` rows, in place.
+
+        ``positions`` are int32 [rows or more], ``angles`` float32 [positions, head_dim], cosines,
+        then sines.
+        """
+
     def head_rms_norm(
         self,
         qkv: CpuTensor,
@@ -1431,6 +1445,14 @@ class CpuProgram:
     ) -> None: ...
     def add(
         self, residual: CpuTensor, branch: CpuTensor | None, out: CpuTensor, rows: int = 0
+    ) -> None: ...
+    def rotate(
+        self,
+        qkv: CpuTensor,
+        positions: CpuTensor,
+        angles: CpuTensor,
+        heads: int,
+        rows: int = 0,
     ) -> None: ...
     def head_rms_norm(
         self,

@@ -40,6 +40,7 @@ from pyengine.model.architectures.families.granite import (
     granite_swa,
     hyperclovax,
 )
+from pyengine.model.architectures.families.hunyuan import hunyuan, hunyuan_moe
 from pyengine.model.architectures.families.llama import cwm, llama
 from pyengine.model.architectures.families.llama4 import llama4
 from pyengine.model.architectures.families.minimax import minimax_m2
@@ -124,6 +125,8 @@ ARCHITECTURES: dict[str, Build] = {
     "GraniteMoeSharedForCausalLM": decoder(granite_moe_shared),
     "GraniteSWAForCausalLM": decoder(granite_swa),
     "HeliumForCausalLM": decoder(helium),
+    "HunYuanDenseV1ForCausalLM": decoder(hunyuan),
+    "HunYuanMoEV1ForCausalLM": decoder(hunyuan_moe),
     "HyperCLOVAXForCausalLM": decoder(hyperclovax),
     "Idefics3ForConditionalGeneration": decoder(composite),
     "InternVLForConditionalGeneration": decoder(composite),

@@ -12,6 +12,7 @@ from pyengine.model.architectures.parts import (
     Linear,
     Norm,
     Parts,
+    Rotation,
     Step,
 )
 
@@ -33,6 +34,7 @@ class SelfAttention:
     Attributes:
         layer: Which.
         qkv: From hidden states.
+        rotations: Of queries and keys where they are normalized behind it: one, or none.
         norms: Of queries and keys: one, or none.
         attention: Of all layers.
         out: To hidden states.
@@ -42,6 +44,7 @@ class SelfAttention:
 
     layer: int
     qkv: Linear
+    rotations: tuple[Rotation, ...]
     norms: tuple[HeadNorm, ...]
     attention: Attention
     out: Linear
@@ -51,6 +54,8 @@ class SelfAttention:
     def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
         """See :class:`Block`."""
         self.qkv(x, self.rows, tokens)
+        for rotate in self.rotations:
+            rotate(step, self.rows, tokens)
         for norm in self.norms:
             norm(self.rows, tokens)
         self.attention(self.layer, step, self.rows, self.attended, tokens)

@@ -172,6 +172,7 @@ class Layers:
         return SelfAttention(
             index,
             made.qkv(index, prefix),
+            made.rotations(index),
             made.qk_norm(index, prefix),
             self._attention,
             made.out(index, prefix),

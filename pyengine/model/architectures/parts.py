@@ -117,6 +117,13 @@ class Norm(Protocol):
         """
 
 
+class Rotation(Protocol):
+    """Rotation of queries and keys before attention, which has none for them then."""
+
+    def __call__(self, step: Step, qkv: Buffer, rows: int) -> None:
+        """Rotate in place, each row by its position; values stay."""
+
+
 class HeadNorm(Protocol):
     """Root mean square normalization of queries and keys."""
 
@@ -253,6 +260,14 @@ class Parts(Protocol):
                 many of one as of the other; none at all are possible.
             whole: A row's queries are normalized as one, over all ranks, and so are its keys.
             values: Each head of values is normalized, too, without a weight.
+        """
+
+    def rotation(self, angles: NDArray[np.float32], heads: int) -> Rotation:
+        """Of this rank's queries and keys, ``heads`` in all.
+
+        Args:
+            angles: As :attr:`LayerAttention.angles`; layers may be given the same array.
+            heads: Query heads and key heads of this rank.
         """
 
     def experts(

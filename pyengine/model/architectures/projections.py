@@ -21,6 +21,7 @@ from pyengine.model.architectures.parts import (
     Linear,
     Norm,
     Parts,
+    Rotation,
 )
 from pyengine.model.architectures.reading import count, whole_heads
 from pyengine.model.architectures.rotary import rotary_table, rotated_elements, still
@@ -55,6 +56,7 @@ class Projections:
         self.parts = parts
         self.traits = traits
         self.rotary = traits.rotary or (whole_heads(config),) * info.num_layers
+        self._tables: dict[str, NDArray[np.float32]] = {}
 
     def inner(self, layer: int) -> int:
         """Width of a layer's dense feed-forward layer, over all ranks.
@@ -71,21 +73,14 @@ class Projections:
     def attention(self) -> list[LayerAttention]:
         """How each layer attends."""
         info, traits, context = self.info, self.traits, self.info.max_context
-        tables: dict[str, NDArray[np.float32]] = {}
         layers = []
         for index, (rotary, heads) in enumerate(zip(self.rotary, info.heads, strict=True)):
-            dim, key = heads.head_dim, json.dumps((rotary, heads.head_dim), sort_keys=True)
-            if key not in tables:
-                tables[key] = (
-                    still((info.short_context or 0) + context, dim)
-                    if rotary is None
-                    else self._angles(dim, rotary)
-                )
+            dim = heads.head_dim
             temperatures = traits.temperatures[index] if traits.temperatures else None
             key_scale, value_scale = self._cache_scales(index)
             layers.append(
                 LayerAttention(
-                    angles=tables[key],
+                    angles=self._angles(dim, None if traits.qk_norm_behind else rotary),
                     scale=traits.attention_scale or dim**-0.5,
                     window=info.windows[index],
                     chunk=info.chunks[index] if info.chunks else None,
@@ -107,13 +102,32 @@ class Projections:
         start = names.layer.format(layer if reads is None else reads)
         return cache_scales(self.weights, self.config, f"{start}{names.attention}")
 
-    def _angles(self, dim: int, rotary: Mapping[str, Any]) -> NDArray[np.float32]:
-        """Of all positions; behind those of short sequences, where these have others."""
-        table = rotary_table(self.config, dim, self.info.max_context, rotary)
-        short = self.info.short_context
-        if short is None:
-            return table
-        return np.concatenate((rotary_table(self.config, dim, short, rotary), table))
+    def _angles(self, dim: int, rotary: Mapping[str, Any] | None) -> NDArray[np.float32]:
+        """Of all positions; behind those of short sequences, where these have others.
+
+        The same array for the same rotation; None: nothing is rotated.
+        """
+        key = json.dumps((rotary, dim), sort_keys=True)
+        if key not in self._tables:
+            lengths = [self.info.short_context, self.info.max_context]
+            self._tables[key] = np.concatenate(
+                [
+                    still(each, dim)
+                    if rotary is None
+                    else rotary_table(self.config, dim, each, rotary)
+                    for each in lengths
+                    if each is not None
+                ]
+            )
+        return self._tables[key]
+
+    def rotations(self, layer: int) -> tuple[Rotation, ...]:
+        """Of queries and keys before their norms; none where attention rotates them."""
+        rotary, heads = self.rotary[layer], self.info.heads[layer]
+        if rotary is None or not self.traits.qk_norm_behind:
+            return ()
+        count = (self.info.num_heads + heads.kv_heads) // self.parts.ranks
+        return (self.parts.rotation(self._angles(heads.head_dim, rotary), count),)
 
     def norm(self, name: str | None) -> Norm:
         """The norm called ``name``, of hidden states; None: what only adds."""

@@ -225,6 +225,7 @@ class Traits:
         qk_norm: Queries and keys are normalized before they are rotated: each head, all heads of
             a token as one, or each head without a weight.
         qk_norm_layers: The layers in which they are; None: all.
+        qk_norm_behind: They are normalized behind their rotation.
         v_norm: Each head of values is normalized, too, without a weight.
         heads: The key and value heads of each layer, where they differ; empty: config.json's.
         keys_are_values: Layers without a projection of values: those are what keys are before
@@ -267,6 +268,7 @@ class Traits:
     epsilon: float = 1e-6
     qk_norm: Literal["head", "all", "plain"] | None = None
     qk_norm_layers: frozenset[int] | None = None
+    qk_norm_behind: bool = False
     v_norm: bool = False
     heads: tuple[LayerHeads, ...] = ()
     keys_are_values: frozenset[int] = frozenset()

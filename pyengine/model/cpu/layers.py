@@ -20,7 +20,7 @@ from pyengine.model.cpu.attention import Attention
 from pyengine.model.cpu.executor import Executor
 from pyengine.model.cpu.experts import make_experts
 from pyengine.model.cpu.linear import pack
-from pyengine.model.cpu.norms import HeadRmsNorm, LayerNorm, NoNorm, RmsNorm
+from pyengine.model.cpu.norms import CpuRotation, HeadRmsNorm, LayerNorm, NoNorm, RmsNorm
 from pyengine.model.dtypes import cpu_tensor
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.matrix import Matrix
@@ -124,6 +124,10 @@ class CpuParts:
         value = np.ones_like(key) if values else None
         width = len(query) if whole else heads * len(query)
         return HeadRmsNorm(self.executor, (query, key, value), epsilon, width)
+
+    def rotation(self, angles: NDArray[np.float32], heads: int) -> CpuRotation:
+        """By a Rust kernel."""
+        return CpuRotation(self.executor, angles, heads)
 
     def experts(
         self,

@@ -1,10 +1,11 @@
-"""Norms of models on the CPU, by Rust kernels."""
+"""Norms of models on the CPU, and the rotation before them, by Rust kernels."""
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from pyengine.model.architectures.parts import Buffer
+from pyengine.model.architectures.parts import Buffer, Step
 from pyengine.model.cpu.executor import Executor
 from pyengine.model.dtypes import cpu_tensor
 
@@ -63,6 +64,19 @@ class NoNorm:
         """Add ``branch`` to ``residual`` in place, and copy the sum to ``out``."""
         before = None if branch is None else branch.kernel
         self._executor.target.add(residual.kernel, before, out.kernel, rows)
+
+
+class CpuRotation:
+    """Rotation of queries and keys before they are normalized."""
+
+    def __init__(self, executor: Executor, angles: NDArray[np.float32], heads: int) -> None:
+        self._executor = executor
+        self._angles = cpu_tensor(angles)
+        self._heads = heads
+
+    def __call__(self, step: Step, qkv: Buffer, rows: int) -> None:
+        """Rotate in place."""
+        self._executor.target.rotate(qkv.kernel, step.positions, self._angles, self._heads, rows)
 
 
 class HeadRmsNorm:

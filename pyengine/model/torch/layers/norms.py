@@ -1,9 +1,10 @@
-"""Norms of models on torch devices."""
+"""Norms of models on torch devices, and the rotation before them."""
 
 import torch
 
 from pyengine.distributed.group import Group
-from pyengine.model.architectures.parts import Buffer
+from pyengine.model.architectures.parts import Buffer, Step
+from pyengine.model.torch.attention.paged import rotate
 from pyengine.model.torch.ops import TorchOps
 
 
@@ -54,6 +55,21 @@ class TorchNoNorm:
         if branch is not None:
             total.add_(branch.tensor[:rows])
         out.tensor[:rows] = total
+
+
+class TorchRotation:
+    """Rotation of queries and keys before they are normalized."""
+
+    def __init__(self, angles: torch.Tensor, heads: int) -> None:
+        """By ``angles`` [positions, head_dim], of so many heads of a row."""
+        self._angles = angles
+        self._heads = heads
+
+    def __call__(self, step: Step, qkv: Buffer, rows: int) -> None:
+        """Rotate in place."""
+        dim = self._angles.shape[1]
+        heads = qkv.tensor[:rows, : self._heads * dim].unflatten(1, (self._heads, dim))
+        rotate(heads, self._angles[step.positions[:rows].long()])
 
 
 class TorchHeadNorm:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -38,6 +39,7 @@ from pyengine.model.torch.layers.norms import (
     TorchLayerNorm,
     TorchNoNorm,
     TorchNorm,
+    TorchRotation,
     WholeNorm,
 )
 from pyengine.model.torch.layers.packed_experts import PackedExperts
@@ -109,6 +111,7 @@ class TorchParts:
         self.expert_layers: dict[int, TorchExperts | PackedExperts] = {}
         self.transfer = Transfer(device, dtype)
         self._tables: dict[Matrix, torch.Tensor] = {}
+        self._angles: dict[int, tuple[NDArray[np.float32], torch.Tensor]] = {}
         self._float8_rows: dict[int, torch.Tensor] = {}
         self._float8_scales: dict[int, torch.Tensor] = {}
 
@@ -206,6 +209,13 @@ class TorchParts:
         if whole:
             return WholeNorm(self.group, query, key, epsilon)
         return TorchHeadNorm(self.ops, query, key, epsilon, heads, values=values)
+
+    def rotation(self, angles: NDArray[np.float32], heads: int) -> TorchRotation:
+        """By torch's kernels."""
+        if id(angles) not in self._angles:
+            # The array is kept, for its id is its name.
+            self._angles[id(angles)] = angles, torch.from_numpy(angles).to(self.device)
+        return TorchRotation(self._angles[id(angles)][1], heads)
 
     def experts(
         self,

@@ -2,6 +2,7 @@
 
 use pyengine_kernels_cpu::activation::{self, Activation};
 use pyengine_kernels_cpu::elementwise;
+use pyengine_kernels_cpu::rope::rotate_rows;
 use pyengine_kernels_cpu::threads::Threads;
 
 use super::tensor::{CpuTensor, by_element, invalid};
@@ -100,6 +101,28 @@ pub(super) fn gate(x: &CpuTensor, gates: &CpuTensor, rows: usize) -> Result<(), 
         let numbers = x.write::<T>("x", rows.saturating_mul(x.width()), &[gates])?;
         elementwise::gate(numbers, x.width(), factors);
         Ok(())
+    })
+}
+
+/// Rotates the first `heads` heads of each row by the angles of its position, in place.
+pub(super) fn rotate(
+    threads: &Threads,
+    qkv: &CpuTensor,
+    positions: &CpuTensor,
+    angles: &CpuTensor,
+    heads: usize,
+    rows: usize,
+) -> Result<(), Error> {
+    let (width, head_dim) = (qkv.width(), angles.width());
+    if head_dim == 0 || !head_dim.is_multiple_of(2) || heads.saturating_mul(head_dim) > width {
+        return invalid(format!("rows of {width} do not have {heads} heads of {head_dim} elements"));
+    }
+    let positions = positions.read::<i32>("positions", rows)?;
+    let table = angles.read_all::<f32>("angles")?;
+    by_element!(qkv, T => {
+        let numbers = qkv.write::<T>("qkv", rows.saturating_mul(width), &[angles])?;
+        rotate_rows(threads, numbers, positions, table, head_dim, heads)
+            .or_else(|position| invalid(format!("there are no angles of position {position}")))
     })
 }
 

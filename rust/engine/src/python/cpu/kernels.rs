@@ -89,6 +89,18 @@ impl CpuKernels {
         self.run(py, &Op::Add { residual, branch, out }, rows)
     }
 
+    fn rotate(
+        &self,
+        py: Python<'_>,
+        qkv: Py<CpuTensor>,
+        positions: Py<CpuTensor>,
+        angles: Py<CpuTensor>,
+        heads: usize,
+        rows: usize,
+    ) -> PyResult<()> {
+        self.run(py, &Op::Rotate { qkv, positions, angles, heads }, rows)
+    }
+
     #[pyo3(signature = (qkv, query_weight, key_weight, query_width, epsilon, rows, value_weight = None))]
     #[allow(clippy::too_many_arguments)]
     fn head_rms_norm(

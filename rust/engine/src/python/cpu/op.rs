@@ -42,6 +42,12 @@ pub(super) enum Op {
         branch: Option<Py<CpuTensor>>,
         out: Py<CpuTensor>,
     },
+    Rotate {
+        qkv: Py<CpuTensor>,
+        positions: Py<CpuTensor>,
+        angles: Py<CpuTensor>,
+        heads: usize,
+    },
     HeadRmsNorm {
         qkv: Py<CpuTensor>,
         query_weight: Py<CpuTensor>,
@@ -116,6 +122,9 @@ impl Op {
             }
             Self::Add { residual, branch, out } => {
                 elementwise::add(threads, residual.get(), branch.as_ref().map(Py::get), out.get(), rows)
+            }
+            Self::Rotate { qkv, positions, angles, heads } => {
+                elementwise::rotate(threads, qkv.get(), positions.get(), angles.get(), *heads, rows)
             }
             Self::HeadRmsNorm { qkv, query_weight, key_weight, value_weight, query_width, epsilon } => {
                 let weights = [query_weight.get(), key_weight.get()];

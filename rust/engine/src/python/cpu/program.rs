@@ -82,6 +82,19 @@ impl CpuProgram {
         self.record(Op::Add { residual, branch, out })
     }
 
+    #[pyo3(signature = (qkv, positions, angles, heads, rows = 0))]
+    fn rotate(
+        &self,
+        qkv: Py<CpuTensor>,
+        positions: Py<CpuTensor>,
+        angles: Py<CpuTensor>,
+        heads: usize,
+        rows: usize,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::Rotate { qkv, positions, angles, heads })
+    }
+
     #[pyo3(signature = (qkv, query_weight, key_weight, query_width, epsilon, rows = 0, value_weight = None))]
     #[allow(clippy::too_many_arguments)]
     fn head_rms_norm(

@@ -82,7 +82,7 @@ def test_the_check_sees_what_is_wrong(engine: Engine) -> None:
 
 
 def test_what_cannot_be_enforced_is_refused_by_name(engine: Engine) -> None:
-    tags = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    tags = {"type": "array", "items": {"type": ["string", "object"]}, "uniqueItems": True}
     schema = {"type": "object", "properties": {"tags": tags}, "required": ["tags"]}
     with pytest.raises(ValueError, match="'uniqueItems' at #/properties/tags cannot be enforced"):
         engine.compiled(schema)

@@ -117,6 +117,8 @@ pub struct Tokens {
     text: Vec<u32>,
     /// For each byte the token that consists of it.
     bytes: [Option<u32>; 256],
+    separated: OnceLock<Box<[u32]>>,
+    lists: OnceLock<Box<[u32]>>,
 }
 
 impl Tokens {
@@ -178,6 +180,8 @@ impl Tokens {
             special_finder,
             text: plain,
             bytes,
+            separated: OnceLock::new(),
+            lists: OnceLock::new(),
         })
     }
 
@@ -292,6 +296,31 @@ impl Tokens {
 
     pub(crate) fn plain(&self) -> &Plain {
         &self.plain
+    }
+
+    /// Tokens with a comma that a byte follows: they may end an item of a list and go on with the next one.
+    pub(crate) fn separated(&self) -> &[u32] {
+        self.separated.get_or_init(|| {
+            let is_space = |byte: &u8| byte.is_ascii_whitespace();
+            let goes_on = |rest: &[u8]| rest.iter().any(|byte| !is_space(byte));
+            let is = |token: &&u32| {
+                let text = self.text_bytes(**token);
+                text.iter().position(|byte| *byte == b',').is_some_and(|at| goes_on(&text[at + 1..]))
+            };
+            self.text.iter().filter(is).copied().collect()
+        })
+    }
+
+    /// Those of them that begin a list before the comma.
+    pub(crate) fn lists(&self) -> &[u32] {
+        self.lists.get_or_init(|| {
+            let is = |token: &&u32| {
+                let text = self.text_bytes(**token);
+                let comma = text.iter().rposition(|byte| *byte == b',').unwrap_or(0);
+                text[..comma].contains(&b'[')
+            };
+            self.separated().iter().filter(is).copied().collect()
+        })
     }
 
     /// The mask that allows the end tokens.

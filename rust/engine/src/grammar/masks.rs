@@ -1,7 +1,7 @@
 //! Masks, and the cache of those that were made.
 //!
 //! ```text
-//!  (automaton, row, verdict, end) ──► mask ◄── content        states that allow the same tokens share one mask
+//!  (automaton, row, verdict, ...) ──► mask ◄── content        states that allow the same tokens share one mask
 //! ```
 //!
 //! All requests of a tokenizer share the cache. It holds at most [`MAX_BYTES`] of masks and of keys. When it is full, a
@@ -35,6 +35,8 @@ pub(crate) struct State {
     pub verdict: u32,
     /// The lexemes that end if the text ends here.
     pub end: u32,
+    /// What is remembered of an array of different items.
+    pub memory: u32,
 }
 
 /// The masks that are kept.
@@ -176,7 +178,7 @@ mod tests {
     use super::*;
 
     fn state(row: u32) -> State {
-        State { automaton: 1, row, verdict: 0, end: 0 }
+        State { automaton: 1, row, verdict: 0, end: 0, memory: 0 }
     }
 
     fn mask(words: &[u32]) -> Arc<Mask> {

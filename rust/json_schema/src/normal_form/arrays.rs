@@ -222,7 +222,9 @@ impl Normalizer<'_> {
         if !self.compiler.distinct || !case.prefix.is_empty() {
             return Ok(false);
         }
-        let Some(values) = self.few_values(case.rest, MAX_DISTINCT)? else { return Ok(false) };
+        let Some(values) = self.few_values(case.rest, MAX_DISTINCT)? else {
+            return self.settle_remembered(case, path);
+        };
         let count = values.len() as u64;
         case.max = Some(case.max.map_or(count, |max| max.min(count)));
         case.rest = self.any_of_values(&values, path)?;
@@ -285,6 +287,7 @@ impl Normalizer<'_> {
                 unique: None,
                 open: case.open.clone(),
                 distinct: false,
+                shortened: None,
                 narrowed: case.narrowed.clone(),
             });
         }

@@ -63,6 +63,8 @@ pub(crate) struct ArrayCase {
     pub unique: Option<Path>,
     /// All items differ, and the compiler of the result sees to it.
     pub distinct: bool,
+    /// It has less items than may differ, because of this keyword.
+    pub shortened: Option<Path>,
     pub open: Vec<Path>,
     /// Keywords that are fulfilled by the first items only.
     pub narrowed: Vec<Path>,
@@ -163,6 +165,7 @@ impl Case {
                 unique: None,
                 open: Vec::new(),
                 distinct: false,
+                shortened: None,
                 narrowed: Vec::new(),
             }),
             Kind::Object => Case::Object(ObjectCase {

@@ -15,6 +15,7 @@ mod narrow;
 mod objects;
 mod scalars;
 pub(crate) mod states;
+pub(crate) mod values;
 
 use std::collections::HashSet;
 use std::rc::Rc;

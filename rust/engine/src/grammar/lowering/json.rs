@@ -10,15 +10,12 @@ use serde_json::{Map, Value, json};
 use crate::grammar::Refusal;
 use crate::grammar::lowering::description::{Whitespace, refusal};
 use crate::grammar::lowering::lark::{Writer, literal};
-use crate::grammar::lowering::members::{BITS, Members, all};
+use crate::grammar::lowering::members::{BITS, Bits, Members, all};
 use crate::grammar::lowering::numbers;
+use crate::grammar::lowering::special::{ANY_NAME, is_special_itself};
 
 type Object = Map<String, Value>;
 
-/// Patterns of names that are longer together are matched one by one.
-const LONG_PATTERNS: usize = 1000;
-/// Every name that a schema in normal form does not mention.
-const ANY_NAME: &str = "^(?s:.*)$";
 /// A key as it is written in one way only: what may stand for itself does.
 const KEY: &str = r#"/"([^"\\\x00-\x1f\x7f]|\\["\\bfnrt]|\\u00(0[0-7be]|1[0-9a-f]|7f))*"/"#;
 
@@ -75,22 +72,6 @@ pub(crate) fn write(
     schemas.expression(&Value::Object(root)).map(Some)
 }
 
-/// Whether objects with patterns of names are written here, so that the patterns have to leave out the known names.
-pub(crate) fn writes_patterns(schema: &Value) -> bool {
-    fn has_patterns(value: &Value) -> bool {
-        match value {
-            Value::Object(parts) => {
-                let patterns = parts.get("patternProperties").and_then(Value::as_object);
-                patterns.is_some_and(|patterns| patterns.keys().any(|pattern| pattern != ANY_NAME))
-                    || parts.values().any(has_patterns)
-            }
-            Value::Array(parts) => parts.iter().any(has_patterns),
-            _ => false,
-        }
-    }
-    has_patterns(schema) && has_special(schema)
-}
-
 impl Schemas<'_> {
     /// Definitions that name special ones are special too.
     fn find_special(&mut self) {
@@ -144,7 +125,12 @@ impl Schemas<'_> {
             return self.writer.define("T", &numbers::whole(object)?);
         }
         match object.get("type").and_then(Value::as_str) {
-            Some("array") if object.contains_key("uniqueItems") => self.distinct(object),
+            Some("array") if object.contains_key("uniqueItems") => {
+                match object.get("items").and_then(values_of).filter(|values| values.len() <= BITS) {
+                    Some(values) => self.distinct(object, &values),
+                    None => self.array(object),
+                }
+            }
             Some("array") => self.array(object),
             Some("object") => self.object(object),
             _ => Err(refusal("the schema's normal form has a part without a type")),
@@ -221,7 +207,10 @@ impl Schemas<'_> {
         // What comes behind so many items, the last first.
         let mut tail = close.clone();
         if rest != json!(false) && max.is_none_or(|max| max > first) {
-            let item = self.expression(&rest)?;
+            let mut item = self.expression(&rest)?;
+            if array.contains_key("uniqueItems") {
+                item = self.writer.different_item(&item)?;
+            }
             let more = |done: u64| {
                 let least = min.saturating_sub(done);
                 match max.map(|max| max - done) {
@@ -247,10 +236,9 @@ impl Schemas<'_> {
         self.writer.define("r", &format!("{open} {tail}"))
     }
 
-    /// An array of different items: a rule whose parameter has the values that have come.
-    fn distinct(&mut self, array: &Object) -> Result<String, Refusal> {
+    /// An array of different items, which are so many values: a rule whose parameter has those that have come.
+    fn distinct(&mut self, array: &Object, values: &[Value]) -> Result<String, Refusal> {
         let count = |key: &str| array.get(key).and_then(Value::as_u64);
-        let values = array.get("items").map(values_of).unwrap_or_default();
         let bits = format!("[0:{}]", values.len());
         let room = count("maxItems").filter(|max| (*max as usize) < values.len());
         let enough = count("minItems").map(|min| format!("bit_count_ge({bits}, {min})")).unwrap_or_default();
@@ -378,75 +366,20 @@ impl Schemas<'_> {
     }
 }
 
-/// The bits of an object's parameter: one for each key, and those that count others.
-#[derive(Clone, Copy)]
-struct Bits {
-    keys: usize,
-    end: usize,
-    counts: bool,
-    any_order: bool,
-}
-
-impl Bits {
-    /// With room to count up to `counted`.
-    fn new(keys: usize, counted: u64, any_order: bool) -> Self {
-        let width = (u64::BITS - counted.leading_zeros()) as usize;
-        // In the schema's order one bit says that others have begun.
-        Self { keys, end: keys + width.max(usize::from(!any_order)), counts: width > 0, any_order }
-    }
-
-    /// Whether a key may come.
-    fn open(self, at: usize) -> String {
-        match self.any_order {
-            true => format!("bit_clear({at})"),
-            false => format!("is_zeros([{at}:{}])", self.end),
-        }
-    }
-
-    fn counter(self) -> String {
-        format!("[{}:{}]", self.keys, self.end)
-    }
-
-    /// The parameter behind one of the others.
-    fn counted(self) -> String {
-        match (self.counts, self.any_order) {
-            (true, _) => format!("incr({})", self.counter()),
-            (false, true) => "_".to_owned(),
-            (false, false) => format!("set_bit({})", self.keys),
-        }
-    }
-}
-
-/// Whether a schema is one that llguidance cannot compile, whatever its parts are.
-fn is_special_itself(schema: &Object) -> bool {
-    schema.contains_key("not")
-        || numbers::is_wide(schema)
-        || schema.contains_key("uniqueItems")
-        || schema.get("patternProperties").and_then(Value::as_object).is_some_and(are_long)
-}
-
-/// Whether some part of a schema is one that llguidance cannot compile.
-fn has_special(value: &Value) -> bool {
-    match value {
-        Value::Object(parts) => is_special_itself(parts) || parts.values().any(has_special),
-        Value::Array(parts) => parts.iter().any(has_special),
-        _ => false,
-    }
-}
-
-/// Whether patterns of names are so long that llguidance may not find that they are apart.
-fn are_long(patterns: &Object) -> bool {
-    patterns.len() > 1 && patterns.keys().map(String::len).sum::<usize>() > LONG_PATTERNS
-}
-
-/// All values of a schema in normal form that has few.
-fn values_of(schema: &Value) -> Vec<Value> {
-    let part = |key: &str| schema.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+/// All values of a schema in normal form, where it lists them.
+fn values_of(schema: &Value) -> Option<Vec<Value>> {
     match schema.get("type").and_then(Value::as_str) {
-        Some("null") => vec![Value::Null],
-        Some("boolean") => vec![json!(false), json!(true)],
-        _ => part("enum").into_iter().chain(part("anyOf").iter().flat_map(values_of)).collect(),
+        Some("null") => return Some(vec![Value::Null]),
+        Some("boolean") => return Some(vec![json!(false), json!(true)]),
+        Some(_) => return None,
+        None => {}
     }
+    if let Some(values) = schema.get("enum").and_then(Value::as_array) {
+        return Some(values.clone());
+    }
+    let options = schema.get("anyOf").and_then(Value::as_array)?;
+    let values: Vec<_> = options.iter().map(values_of).collect::<Option<_>>()?;
+    Some(values.into_iter().flatten().collect())
 }
 
 /// The name of the definition that a schema refers to.

@@ -21,6 +21,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 use crate::grammar::Refusal;
+use crate::grammar::lowering::DIFFERENT_ITEM;
 use crate::grammar::lowering::description::refusal;
 use crate::grammar::lowering::members::{Members, all};
 
@@ -142,6 +143,13 @@ impl Writer {
     /// Writes the rule of a reserved name.
     pub(crate) fn write(&mut self, name: &str, body: &str) {
         let _ = writeln!(self.source, "{name}: {body}");
+    }
+
+    /// A rule of its own for the items of an array that must differ.
+    pub(crate) fn different_item(&mut self, item: &str) -> Result<String, Refusal> {
+        let name = self.reserve()?;
+        self.write(&format!("{name}[capture=\"{DIFFERENT_ITEM}\"]"), item);
+        Ok(name)
     }
 
     pub(crate) fn terminal(&mut self, body: &str, lexeme: Lexeme) -> Result<Node, Refusal> {

@@ -57,6 +57,45 @@ impl Members {
     }
 }
 
+/// The bits of an object's parameter: one for each key, and those that count others.
+#[derive(Clone, Copy)]
+pub(crate) struct Bits {
+    keys: usize,
+    pub(crate) end: usize,
+    counts: bool,
+    any_order: bool,
+}
+
+impl Bits {
+    /// With room to count up to `counted`.
+    pub(crate) fn new(keys: usize, counted: u64, any_order: bool) -> Self {
+        let width = (u64::BITS - counted.leading_zeros()) as usize;
+        // In the schema's order one bit says that others have begun.
+        Self { keys, end: keys + width.max(usize::from(!any_order)), counts: width > 0, any_order }
+    }
+
+    /// Whether a key may come.
+    pub(crate) fn open(self, at: usize) -> String {
+        match self.any_order {
+            true => format!("bit_clear({at})"),
+            false => format!("is_zeros([{at}:{}])", self.end),
+        }
+    }
+
+    pub(crate) fn counter(self) -> String {
+        format!("[{}:{}]", self.keys, self.end)
+    }
+
+    /// The parameter behind one of the others.
+    pub(crate) fn counted(self) -> String {
+        match (self.counts, self.any_order) {
+            (true, _) => format!("incr({})", self.counter()),
+            (false, true) => "_".to_owned(),
+            (false, false) => format!("set_bit({})", self.keys),
+        }
+    }
+}
+
 fn on(condition: &str) -> String {
     if condition.is_empty() { String::new() } else { format!(" %if {condition}") }
 }

@@ -20,6 +20,7 @@ pub(crate) mod limits;
 mod members;
 mod numbers;
 pub(crate) mod pattern;
+mod special;
 
 use json_schema_normal_form::{Compiler, Limits, Options, normalize};
 use serde_json::{Value, json};
@@ -31,6 +32,9 @@ use crate::grammar::lowering::description::{Description, KeyOrder, Whitespace, r
 use crate::grammar::lowering::lark::{Lexeme, Node, Writer, literal, regex};
 use crate::grammar::lowering::limits::{MAX_OPTIONAL, MAX_PROPERTIES, check_lark, check_schema};
 use crate::grammar::lowering::members::BITS;
+
+/// What the rules of items are called that must differ in their array.
+pub(crate) const DIFFERENT_ITEM: &str = "a different item";
 
 /// The input of llguidance.
 #[derive(Debug, Clone, PartialEq)]
@@ -203,7 +207,7 @@ fn json_schema(
             let limits = Limits { properties: MAX_PROPERTIES, optional: MAX_OPTIONAL, ..Limits::default() };
             let options = Options { unenforceable, compiler, limits, cancelled: &|| cancel.check().is_err() };
             let mut normal = normalize(&schema, &options);
-            if !any_order && normal.as_ref().is_ok_and(|normal| json::writes_patterns(&normal.schema)) {
+            if !any_order && normal.as_ref().is_ok_and(|normal| special::writes_patterns(&normal.schema)) {
                 let compiler = Compiler { names_apart: true, ..compiler };
                 normal = normalize(&schema, &Options { compiler, ..options });
             }

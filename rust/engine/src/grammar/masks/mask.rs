@@ -145,6 +145,11 @@ impl Mask {
         self.words().get(token as usize / 32).is_some_and(|word| word >> (token % 32) & 1 == 1)
     }
 
+    /// Whether it allows a token.
+    pub(crate) fn has(&self, token: u32) -> bool {
+        self.is_shared(token) || self.beside().contains(&token)
+    }
+
     /// Overwrites `mask` with it; words that it lacks become 0, and tokens that `mask` has no place for are left out.
     pub fn write(&self, mask: &mut [u32]) {
         let words = self.words();

@@ -3,7 +3,8 @@
 //! ```text
 //!  Automaton (one a grammar, locked)                      Parser (one a request)
 //!    lexer     llguidance's, built as it is used            places, one after each token:
-//!    rows      Earley's, each made once         ◄────────     row, state of the lexer
+//!    rows      Earley's, each made once         ◄────────     row, state of the lexer,
+//!    memories  of arrays of different items     ◄────────     what is remembered
 //!    verdicts  of the lexer's states
 //!    views     what a row's mask depends on, and its mask
 //!    costs     of the shortest completions
@@ -19,6 +20,7 @@
 mod alphabet;
 mod distances;
 mod lexer;
+mod memory;
 mod moves;
 mod paths;
 mod plain;
@@ -27,6 +29,8 @@ mod rules;
 mod search;
 mod shortest;
 mod text;
+mod unlike;
+mod values;
 mod verdicts;
 mod views;
 mod warm;
@@ -41,6 +45,7 @@ use llguidance::earley::CGrammar;
 
 use crate::grammar::context::Tokens;
 use lexer::Lexer;
+use memory::Memories;
 use rows::Rows;
 use rules::Rules;
 use shortest::Costs;
@@ -69,6 +74,7 @@ struct Inner {
     rules: Arc<Rules>,
     lexer: Lexer,
     rows: Rows,
+    memories: Memories,
     verdicts: Verdicts,
     views: Views,
     costs: Costs,
@@ -98,6 +104,7 @@ impl Automaton {
             rules,
             lexer,
             rows,
+            memories: Memories::default(),
             verdicts: Verdicts::default(),
             views: Views::default(),
             costs: Costs::default(),
@@ -180,6 +187,7 @@ impl Inner {
 
     fn memory(&self) -> usize {
         let said = self.verdicts.memory() + self.views.memory() + self.costs.memory();
+        let said = said + self.memories.memory();
         self.rules.memory() + self.lexer.memory() + self.rows.memory() + said
     }
 }

@@ -5,6 +5,7 @@ use llguidance::toktrie::TokTrie;
 
 use super::Inner;
 use super::lexer::{Move, SetId};
+use super::memory::{MemoryId, NOTHING, Stage};
 use super::rows::RowId;
 use crate::grammar::context::Tokens;
 use crate::grammar::trie::Reader;
@@ -16,30 +17,45 @@ pub(super) struct Place {
     pub state: StateID,
     /// A lexeme has begun.
     pub pending: bool,
+    /// What is remembered of an array of different items.
+    pub memory: MemoryId,
 }
 
 impl Inner {
     /// The place before any text.
     pub(super) fn first(&self) -> Place {
-        Place { row: 0, state: self.rows.get(0).start, pending: false }
+        Place { row: 0, state: self.rows.get(0).start, pending: false, memory: NOTHING }
     }
 
     /// The place after a byte.
     #[inline]
     pub(super) fn push(&mut self, place: Place, byte: u8) -> Option<Place> {
         match self.lexer.advance(place.state, byte) {
-            Move::To(state) => Some(Place { state, pending: true, ..place }),
-            Move::EndedBefore(set) => self.leave(place.row, set, Some(byte)),
-            Move::EndsWith(set) => self.leave(place.row, set, None),
+            Move::To(state) => {
+                let memory = self.memories.with(place.memory, byte);
+                Some(Place { state, pending: true, memory, ..place })
+            }
+            Move::EndedBefore(set) => self.leave(place.row, place.memory, set, Some(byte)),
+            Move::EndsWith(set) => {
+                let memory = self.memories.with(place.memory, byte);
+                self.leave(place.row, memory, set, None)
+            }
             Move::Nowhere => None,
         }
     }
 
     /// The place after a lexeme, and after the byte that begins the next one.
-    pub(super) fn leave(&mut self, row: RowId, set: SetId, byte: Option<u8>) -> Option<Place> {
-        let row = self.after(row, set)?;
+    pub(super) fn leave(
+        &mut self,
+        row: RowId,
+        memory: MemoryId,
+        set: SetId,
+        byte: Option<u8>,
+    ) -> Option<Place> {
+        let (row, memory) = self.remembered(row, memory, set)?;
         let start = self.rows.get(row).start;
-        let Some(byte) = byte else { return Some(Place { row, state: start, pending: false }) };
+        let Some(byte) = byte else { return Some(Place { row, state: start, pending: false, memory }) };
+        let memory = self.memories.with(memory, byte);
         let state = self.lexer.transition(start, byte);
         if state.is_dead() {
             return None;
@@ -47,17 +63,45 @@ impl Inner {
         // The byte may be a whole lexeme.
         if self.lexer.is_at_end(state) {
             let set = self.lexer.ended(state);
-            return self.leave(row, set, None);
+            return self.leave(row, memory, set, None);
         }
-        Some(Place { row, state, pending: true })
+        Some(Place { row, state, pending: true, memory })
     }
 
     pub(super) fn after(&mut self, row: RowId, set: SetId) -> Option<RowId> {
+        self.after_item(row, set, false)
+    }
+
+    /// The same; `repeated` says that the lexeme is an item that has come before, which items of arrays must not be.
+    fn after_item(&mut self, row: RowId, set: SetId, repeated: bool) -> Option<RowId> {
         if self.rows.made() > self.max_made {
             return None;
         }
         let Self { rules, lexer, rows, .. } = self;
-        rows.after(rules, lexer, row, set)
+        rows.after(rules, lexer, row, set, repeated)
+    }
+
+    /// The row behind a lexeme, and what is remembered there.
+    fn remembered(&mut self, row: RowId, memory: MemoryId, set: SetId) -> Option<(RowId, MemoryId)> {
+        let next = self.after(row, set)?;
+        if !self.rules.remembers {
+            return Some((next, NOTHING));
+        }
+        if self.lexer.skipped(set).is_some() {
+            return Some((next, self.memories.without_space(memory)));
+        }
+        let about = self.rows.get(next);
+        let (begins, ended) = (about.begins_item, about.ended_item);
+        Some(match self.memories.stage(memory) {
+            Stage::Item if ended => match self.memories.ended(memory) {
+                Some(memory) => (next, memory),
+                // In another case of the schema it may come.
+                None => (self.after_item(row, set, true)?, NOTHING),
+            },
+            Stage::Ended if begins => (next, self.memories.item(memory)),
+            _ if begins => (next, self.memories.item(NOTHING)),
+            _ => (next, NOTHING),
+        })
     }
 
     /// The place if the lexeme ended here.
@@ -67,7 +111,7 @@ impl Inner {
         }
         match self.lexer.ended(place.state) {
             0 => None,
-            set => self.leave(place.row, set, None),
+            set => self.leave(place.row, place.memory, set, None),
         }
     }
 
@@ -87,13 +131,14 @@ impl Inner {
             && let Some(lexeme) = self.lexer.special(flushed.state, token)
         {
             let set = self.lexer.intern(&[lexeme]);
-            return self.leave(flushed.row, set, None);
+            return self.leave(flushed.row, flushed.memory, set, None);
         }
         let bytes = tokens.text_bytes(token);
         if bytes.is_empty() {
             return None;
         }
-        bytes.iter().try_fold(place, |place, byte| self.push(place, *byte))
+        let next = bytes.iter().try_fold(place, |place, byte| self.push(place, *byte))?;
+        self.may_differ(next).then_some(next)
     }
 
     /// The byte that may come, if it is the only one.

@@ -57,6 +57,10 @@ pub(super) struct Row {
     pub accepting: bool,
     /// Whether it may go on.
     pub goes_on: bool,
+    /// An item of an array of different items may begin here, ...
+    pub begins_item: bool,
+    /// ... or has ended.
+    pub ended_item: bool,
 }
 
 impl Row {
@@ -83,8 +87,17 @@ pub(super) struct About {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 enum Kernel {
-    Scanned { items: Vec<Item>, nesting: u32 },
-    Skipped { base: RowId, nesting: u32, start: StateID },
+    /// `repeated` says that no item of an array of different ones has ended.
+    Scanned {
+        items: Vec<Item>,
+        nesting: u32,
+        repeated: bool,
+    },
+    Skipped {
+        base: RowId,
+        nesting: u32,
+        start: StateID,
+    },
 }
 
 /// All rows of a grammar so far.
@@ -92,7 +105,7 @@ enum Kernel {
 pub(super) struct Rows {
     rows: Vec<Row>,
     known: FxHashMap<Kernel, RowId>,
-    next: FxHashMap<(RowId, SetId), RowId>,
+    next: FxHashMap<(RowId, SetId, bool), RowId>,
     /// Nested grammars that are open: the one around it, and its class.
     nestings: Vec<(u32, usize)>,
     known_nestings: FxHashMap<(u32, usize), u32>,
@@ -113,7 +126,7 @@ impl Rows {
         };
         let first = rules.symbols[START as usize].rules.iter();
         let items = first.map(|(place, _)| Item { place: *place, origin: HERE, parameter: 0 }).collect();
-        rows.push(rules, lexer, items, 0);
+        rows.push(rules, lexer, items, 0, false);
         if !lexer.spec().allow_initial_skip {
             let start = rows.rows[0].start;
             rows.rows[0].start = lexer.start_without_skip(start, 0);
@@ -151,20 +164,28 @@ impl Rows {
             + self.next.len() * 24
     }
 
-    /// The row behind a lexeme that is one of `set`; None if none may come.
-    pub fn after(&mut self, rules: &Rules, lexer: &mut Lexer, row: RowId, set: SetId) -> Option<RowId> {
-        if let Some(next) = self.next.get(&(row, set)) {
+    /// The row behind a lexeme that is one of `set`; None if none may come. No item of an array of different ones may have
+    /// ended with it if it is `repeated`.
+    pub fn after(
+        &mut self,
+        rules: &Rules,
+        lexer: &mut Lexer,
+        row: RowId,
+        set: SetId,
+        repeated: bool,
+    ) -> Option<RowId> {
+        if let Some(next) = self.next.get(&(row, set, repeated)) {
             return Some(*next).filter(|next| *next != NONE);
         }
         let next = match lexer.skipped(set) {
             Some(once) => self.skip(lexer, row, set, once),
-            None => self.scan(rules, lexer, row, set),
+            None => self.scan(rules, lexer, row, set, repeated),
         };
-        self.next.insert((row, set), next);
+        self.next.insert((row, set, repeated), next);
         Some(next).filter(|next| *next != NONE)
     }
 
-    fn scan(&mut self, rules: &Rules, lexer: &mut Lexer, row: RowId, set: SetId) -> RowId {
+    fn scan(&mut self, rules: &Rules, lexer: &mut Lexer, row: RowId, set: SetId, repeated: bool) -> RowId {
         let lexemes = lexer.set(set);
         let from = &self.rows[row as usize];
         let mut items = Vec::new();
@@ -178,7 +199,10 @@ impl Rows {
             return NONE;
         }
         let nesting = self.left(lexer, row, set);
-        self.push(rules, lexer, items, nesting)
+        let next = self.push(rules, lexer, items, nesting, repeated);
+        let Row { goes_on, accepting, .. } = self.rows[next as usize];
+        // Without the item nothing may be left.
+        if repeated && !goes_on && !accepting { NONE } else { next }
     }
 
     /// The items are those before the skipped text.
@@ -217,8 +241,15 @@ impl Rows {
     }
 
     /// The row of a kernel.
-    fn push(&mut self, rules: &Rules, lexer: &mut Lexer, items: Vec<Item>, nesting: u32) -> RowId {
-        let kernel = Kernel::Scanned { items, nesting };
+    fn push(
+        &mut self,
+        rules: &Rules,
+        lexer: &mut Lexer,
+        items: Vec<Item>,
+        nesting: u32,
+        repeated: bool,
+    ) -> RowId {
+        let kernel = Kernel::Scanned { items, nesting, repeated };
         if let Some(known) = self.known.get(&kernel) {
             return *known;
         }
@@ -228,11 +259,17 @@ impl Rows {
         let (mut inner, mut allowed) = (nesting, lexer.no_lexemes());
         let mut open = Vec::new();
         let (mut accepting, mut goes_on) = (false, false);
+        let (mut begins_item, mut ended_item) = (false, false);
         let mut at = 0;
         while let Some(item) = agenda.items.get(at).copied() {
             at += 1;
             let element = &rules.elements[item.place as usize];
             if element.symbol == END {
+                let is_item = rules.symbols[element.of as usize].is_item;
+                if is_item && repeated {
+                    continue;
+                }
+                ended_item |= is_item;
                 accepting |= element.of == START;
                 if item.origin != HERE {
                     let from = &self.rows[item.origin as usize];
@@ -246,6 +283,7 @@ impl Rows {
             }
             let symbol = &rules.symbols[element.symbol as usize];
             goes_on |= symbol.lexeme.is_some() || symbol.nested.is_some();
+            begins_item |= symbol.is_item;
             let parameter = match rules.parametric {
                 true => element.parameter.eval(ParamValue(item.parameter)).0,
                 false => 0,
@@ -286,6 +324,8 @@ impl Rows {
             start: lexer.start(&allowed),
             accepting,
             goes_on,
+            begins_item,
+            ended_item,
         });
         self.known.insert(kernel, number);
         number

@@ -10,6 +10,8 @@
 use llguidance::earley::{CGrammar, CSymIdx, ParamCond, ParamExpr};
 use rustc_hash::FxHashMap;
 
+use crate::grammar::lowering::DIFFERENT_ITEM;
+
 /// The place behind the last element of a rule.
 pub(super) const END: u32 = u32::MAX;
 
@@ -24,6 +26,8 @@ pub(super) struct Symbol {
     pub nullable_if: Vec<ParamCond>,
     /// Its one rule is a grammar with lexemes and white space of its own, of this class.
     pub nested: Option<usize>,
+    /// It is an item of an array of different ones.
+    pub is_item: bool,
     /// The first places of its rules, each with its condition.
     pub rules: Vec<(u32, ParamCond)>,
 }
@@ -46,6 +50,8 @@ pub(super) struct Rules {
     pub elements: Vec<Element>,
     /// Whether symbols have parameters.
     pub parametric: bool,
+    /// Whether there are arrays of different items, whose values are remembered.
+    pub remembers: bool,
 }
 
 /// The start symbol.
@@ -53,7 +59,12 @@ pub(super) const START: u32 = 0;
 
 impl Rules {
     pub fn new(grammar: &CGrammar) -> Self {
-        let mut rules = Self { symbols: Vec::new(), elements: Vec::new(), parametric: grammar.parametric() };
+        let mut rules = Self {
+            symbols: Vec::new(),
+            elements: Vec::new(),
+            parametric: grammar.parametric(),
+            remembers: false,
+        };
         let mut known: FxHashMap<usize, u32> = FxHashMap::default();
         let mut order = Vec::new();
         let mut number = |symbol: CSymIdx, order: &mut Vec<CSymIdx>| {
@@ -70,6 +81,7 @@ impl Rules {
                 lexeme: data.lexeme.map(|lexeme| lexeme.0),
                 nullable: data.is_nullable,
                 nullable_if: data.cond_nullable.clone(),
+                is_item: data.props.capture_name.as_deref() == Some(DIFFERENT_ITEM),
                 ..Symbol::default()
             };
             for (rule, condition) in data.rules.iter().zip(&data.rules_cond) {
@@ -85,6 +97,7 @@ impl Rules {
                         symbols.first().map(|root| grammar.sym_data(*root).props.grammar_id.as_usize());
                 }
             }
+            rules.remembers |= made.is_item;
             rules.symbols.push(made);
             at += 1;
         }

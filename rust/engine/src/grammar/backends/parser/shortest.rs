@@ -349,8 +349,16 @@ impl Inner {
         None
     }
 
+    /// The nearest ends of the lexemes that a place is in, or that may begin there.
+    pub(super) fn ends_from(&mut self, place: Place) -> Vec<Box<[u8]>> {
+        self.costs.ends(&mut self.lexer, place.state).iter().map(|end| end.text.clone()).collect()
+    }
+
     /// What may come next on the way to an end: the rest of a lexeme, or a whole one.
     fn continuations(&mut self, place: Place) -> Vec<Box<[Step]>> {
+        if let Some(text) = self.different(place).filter(|text| !text.is_empty()) {
+            return vec![text.into_iter().map(Step::Byte).collect()];
+        }
         let mut out: Vec<Box<[Step]>> = Vec::new();
         let mut rows = Vec::new();
         if place.pending {

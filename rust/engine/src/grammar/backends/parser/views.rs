@@ -15,6 +15,7 @@ use llguidance::derivre::StateID;
 use rustc_hash::FxHashMap;
 
 use super::Inner;
+use super::memory::{MemoryId, NOTHING};
 use super::moves::Place;
 use super::rows::RowId;
 use super::verdicts::{BehindId, VerdictId};
@@ -24,6 +25,8 @@ use crate::grammar::masks::{Mask, State};
 
 /// No text is pending, in the key of a mask.
 const NOTHING_PENDING: u32 = u32::MAX;
+/// Of no place: in the key of a view's mask before repeated items are left out.
+const NO_PLACE: MemoryId = MemoryId::MAX;
 
 /// What a mask depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -69,7 +72,7 @@ impl Inner {
     pub(super) fn known_key(&mut self, place: Place, automaton: u64) -> Option<State> {
         let verdict = self.verdicts.known(place.state)?;
         let end = if place.pending { self.lexer.ended(place.state) } else { NOTHING_PENDING };
-        Some(State { automaton, row: place.row, verdict, end })
+        Some(State { automaton, row: place.row, verdict, end, memory: place.memory })
     }
 
     /// The tokens that may come, end tokens too.
@@ -82,24 +85,49 @@ impl Inner {
         if let Some(mask) = cache.get(&key) {
             return Ok(mask);
         }
+        let shared = State { memory: if self.rules.remembers { NO_PLACE } else { NOTHING }, ..key };
         let view = self.view(tokens, place, key.verdict);
         // Beyond a limit rows look as if nothing followed.
         self.check()?;
         if view.is_inside() {
             let inside = self.verdicts.get(key.verdict).inside.clone();
             ensure!(!inside.is_empty(), "no text matches it");
-            return Ok(cache.insert(key, inside));
+            let inside = cache.insert(shared, inside);
+            return self.remembering(tokens, place, key, inside);
         }
         if let Some(mask) = self.views.masks.get(&view).and_then(Weak::upgrade) {
-            cache.insert_known(key, &mask);
-            return Ok(mask);
+            if !self.rules.remembers {
+                cache.insert_known(key, &mask);
+            }
+            return self.remembering(tokens, place, key, mask);
         }
         let mask = self.allowed(tokens, &view);
         ensure!(!mask.is_empty(), "no text matches it");
-        let mask = cache.insert(key, mask);
+        let mask = cache.insert(shared, mask);
         self.views.memory += 64 + 4 * view.behind.len();
         self.views.masks.insert(view, Arc::downgrade(&mask));
-        Ok(mask)
+        self.remembering(tokens, place, key, mask)
+    }
+
+    /// The mask of a view without what repeats an item at this place.
+    fn remembering(
+        &mut self,
+        tokens: &Tokens,
+        place: Place,
+        key: State,
+        mask: Arc<Mask>,
+    ) -> Result<Arc<Mask>> {
+        if !self.rules.remembers {
+            return Ok(mask);
+        }
+        let unlike = self.unlike(tokens, place, mask.clone());
+        self.check()?;
+        ensure!(!unlike.is_empty(), "no text matches it");
+        if Arc::ptr_eq(&unlike, &mask) {
+            tokens.masks().insert_known(key, &mask);
+            return Ok(mask);
+        }
+        Ok(tokens.masks().insert(key, unlike))
     }
 
     fn view(&mut self, tokens: &Tokens, place: Place, verdict: VerdictId) -> View {
@@ -121,7 +149,7 @@ impl Inner {
         behind: &mut Vec<BehindId>,
     ) {
         for way in ways_out.iter() {
-            let Some(place) = self.leave(row, way.set, way.byte) else { continue };
+            let Some(place) = self.leave(row, NOTHING, way.set, way.byte) else { continue };
             let said = self.verdicts.behind(tokens, &mut self.lexer, way, place.state);
             behind.push(said);
             let further = self.verdicts.get_behind(said).ways_out.clone();

@@ -3,8 +3,9 @@
 //! A state that is used more than once becomes a definition, so that recursion ends and sharing stays. Cost: the
 //! states times their children, and the patterns that are written.
 
+mod objects;
+
 use std::collections::HashMap;
-use std::rc::Rc;
 
 use serde_json::{Map, Value, json};
 
@@ -12,13 +13,11 @@ use crate::Refusal;
 use crate::Unenforceable;
 use crate::expression::{Expr, KINDS, Path, TRUE};
 use crate::language::{ANY, Node};
-use crate::normal_form::case::{ArrayCase, Case, NumberCase, ObjectCase, Property, TextCase};
+use crate::normal_form::case::{ArrayCase, Case, NumberCase, TextCase};
 use crate::normal_form::states::States;
+use crate::normal_form::values::MAX_COUNTED;
 use crate::normalizer::Normalizer;
 use crate::number::Decimal;
-
-/// Matches every name. llguidance computes masks for this pattern ten times as fast as for an empty one.
-const ANY_NAME: &str = "^(?s:.*)$";
 
 struct Writer<'w, 'a> {
     normalizer: &'w mut Normalizer<'a>,
@@ -254,6 +253,10 @@ impl Writer<'_, '_> {
             let name = self.normalizer.name(*path).to_owned();
             self.normalizer.warn(format!("{name} is fulfilled by the first items of an array"));
         }
+        if let Some(path) = case.shortened {
+            let name = self.normalizer.name(path).to_owned();
+            self.normalizer.warn(format!("{name}: arrays have at most {MAX_COUNTED} items"));
+        }
         let mut out = object(json!({"type": "array"}));
         let mut max = case.max;
         let mut prefix = Vec::new();
@@ -286,121 +289,6 @@ impl Writer<'_, '_> {
             out.insert("maxItems".to_owned(), json!(max));
         }
         Ok(out)
-    }
-
-    fn object(&mut self, case: &ObjectCase) -> Result<Map<String, Value>, Refusal> {
-        self.report(&case.open)?;
-        let others: Vec<_> =
-            case.others.iter().copied().filter(|(_, value)| self.states.productive.contains(value)).collect();
-        let mut known: Vec<_> = case.properties.iter().collect();
-        known.sort_by_key(|(name, property)| (property.order, (*name).clone()));
-        self.check_properties(case, &known)?;
-        let (mut properties, mut required) = (Map::new(), Vec::new());
-        for (name, property) in known {
-            let there = self.states.productive.contains(&property.value);
-            if there || !others.is_empty() {
-                let value = self.child(property.value)?;
-                properties.insert(name.to_string(), value);
-            }
-            if property.required {
-                required.push(json!(&**name));
-            }
-        }
-        let mut out = object(json!({"type": "object"}));
-        if properties.is_empty() && matches!(others[..], [(ANY, _)]) {
-            if others[0].1 != TRUE {
-                let value = self.child(others[0].1)?;
-                out.insert("additionalProperties".to_owned(), value);
-            }
-        } else {
-            if !properties.is_empty() {
-                out.insert("properties".to_owned(), Value::Object(properties));
-            }
-            let mut patterns = Map::new();
-            for (names, value) in others {
-                let pattern = self.other_names(case, names, value)?;
-                let value = self.child(value)?;
-                patterns.insert(pattern, value);
-            }
-            if !patterns.is_empty() {
-                out.insert("patternProperties".to_owned(), Value::Object(patterns));
-            }
-            out.insert("additionalProperties".to_owned(), Value::Bool(false));
-        }
-        let count = required.len() as u64;
-        if !required.is_empty() {
-            out.insert("required".to_owned(), Value::Array(required));
-        }
-        if case.min > count {
-            out.insert("minProperties".to_owned(), json!(case.min));
-        }
-        if let Some(max) = case.max {
-            out.insert("maxProperties".to_owned(), json!(max));
-        }
-        Ok(out)
-    }
-
-    /// Refuses more properties than the compiler of the result takes.
-    fn check_properties(&self, case: &ObjectCase, known: &[(&Rc<str>, &Property)]) -> Result<(), Refusal> {
-        if let Some(most) = self.normalizer.compiler.any_order {
-            let required = known.iter().filter(|(_, property)| property.required).count() as u64;
-            let counted = case.min.max(case.max.unwrap_or(0)).saturating_sub(required);
-            let most = most - (u64::BITS - counted.leading_zeros()) as usize;
-            if let Some((_, property)) = known.get(most) {
-                let (path, count) = (self.normalizer.name(property.named.0), known.len());
-                return Err(Refusal::TooLarge(format!(
-                    "{path}: an object has {count}; in any key order the limit is {most}"
-                )));
-            }
-        }
-        let most = self.normalizer.limits.properties;
-        if let Some((_, property)) = known.get(most) {
-            let (path, count) = (self.normalizer.name(property.named.0), known.len());
-            return Err(Refusal::TooLarge(format!("{path}: an object has {count}; the limit is {most}")));
-        }
-        let most = self.normalizer.limits.optional;
-        let mut run = 0;
-        for (_, property) in known {
-            run = if property.required { 0 } else { run + 1 };
-            if run > most {
-                let path = self.normalizer.name(property.named.0);
-                return Err(Refusal::TooLarge(format!(
-                    "{path}: an object has more than {most} optional ones without a required one between them"
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// A pattern for the other names. llguidance excludes the known names from a pattern itself, but also applies the
-    /// pattern's schema to them; so they are excluded here unless that schema allows everything.
-    ///
-    /// llguidance's `additionalProperties` would do, but accepts a known name that is written with `\u` escapes.
-    fn other_names(&mut self, case: &ObjectCase, names: u32, value: Expr) -> Result<String, Refusal> {
-        let itself = !self.normalizer.compiler.names_apart;
-        if !itself && names == ANY {
-            return Ok(ANY_NAME.to_owned());
-        }
-        let langs = &mut self.normalizer.langs;
-        let apart = itself && value == TRUE
-            || case.properties.keys().all(|name| langs.matches(names, name) == Some(false));
-        if apart {
-            if names == ANY {
-                return Ok(ANY_NAME.to_owned());
-            }
-            if let Some(pattern) = langs.pattern(names) {
-                return Ok(pattern);
-            }
-        }
-        if let Some(beside) = self.normalizer.beside(case) {
-            let both = self.normalizer.langs.and(vec![names, beside]);
-            if let Some(pattern) = self.normalizer.langs.pattern(both) {
-                return Ok(pattern);
-            }
-        }
-        let path = case.names.last().map_or(case.bound_path, |&(_, _, path)| path);
-        self.report(&[path])?;
-        Ok(ANY_NAME.to_owned())
     }
 }
 

@@ -1,0 +1,134 @@
+//! Writes objects: their properties in order, and the names of the others as patterns.
+
+use std::rc::Rc;
+
+use serde_json::{Map, Value, json};
+
+use crate::Refusal;
+use crate::emit::{Writer, object};
+use crate::expression::{Expr, TRUE};
+use crate::language::ANY;
+use crate::normal_form::case::{ObjectCase, Property};
+
+/// Matches every name. llguidance computes masks for this pattern ten times as fast as for an empty one.
+const ANY_NAME: &str = "^(?s:.*)$";
+
+impl Writer<'_, '_> {
+    pub(super) fn object(&mut self, case: &ObjectCase) -> Result<Map<String, Value>, Refusal> {
+        self.report(&case.open)?;
+        let others: Vec<_> =
+            case.others.iter().copied().filter(|(_, value)| self.states.productive.contains(value)).collect();
+        let mut known: Vec<_> = case.properties.iter().collect();
+        known.sort_by_key(|(name, property)| (property.order, (*name).clone()));
+        self.check_properties(case, &known)?;
+        let (mut properties, mut required) = (Map::new(), Vec::new());
+        for (name, property) in known {
+            let there = self.states.productive.contains(&property.value);
+            if there || !others.is_empty() {
+                let value = self.child(property.value)?;
+                properties.insert(name.to_string(), value);
+            }
+            if property.required {
+                required.push(json!(&**name));
+            }
+        }
+        let mut out = object(json!({"type": "object"}));
+        if properties.is_empty() && matches!(others[..], [(ANY, _)]) {
+            if others[0].1 != TRUE {
+                let value = self.child(others[0].1)?;
+                out.insert("additionalProperties".to_owned(), value);
+            }
+        } else {
+            if !properties.is_empty() {
+                out.insert("properties".to_owned(), Value::Object(properties));
+            }
+            let mut patterns = Map::new();
+            for (names, value) in others {
+                let pattern = self.other_names(case, names, value)?;
+                let value = self.child(value)?;
+                patterns.insert(pattern, value);
+            }
+            if !patterns.is_empty() {
+                out.insert("patternProperties".to_owned(), Value::Object(patterns));
+            }
+            out.insert("additionalProperties".to_owned(), Value::Bool(false));
+        }
+        let count = required.len() as u64;
+        if !required.is_empty() {
+            out.insert("required".to_owned(), Value::Array(required));
+        }
+        if case.min > count {
+            out.insert("minProperties".to_owned(), json!(case.min));
+        }
+        if let Some(max) = case.max {
+            out.insert("maxProperties".to_owned(), json!(max));
+        }
+        Ok(out)
+    }
+
+    /// Refuses more properties than the compiler of the result takes.
+    fn check_properties(&self, case: &ObjectCase, known: &[(&Rc<str>, &Property)]) -> Result<(), Refusal> {
+        let most = self.normalizer.limits.properties;
+        if let Some((_, property)) = known.get(most) {
+            let (path, count) = (self.normalizer.name(property.named.0), known.len());
+            return Err(Refusal::TooLarge(format!("{path}: an object has {count}; the limit is {most}")));
+        }
+        let may_come =
+            |(_, property): &&(&Rc<str>, &Property)| self.states.productive.contains(&property.value);
+        let known: Vec<_> = known.iter().filter(may_come).collect();
+        if let Some(most) = self.normalizer.compiler.any_order {
+            let required = known.iter().filter(|(_, property)| property.required).count() as u64;
+            let counted = case.min.max(case.max.unwrap_or(0)).saturating_sub(required);
+            let most = most - (u64::BITS - counted.leading_zeros()) as usize;
+            if let Some((_, property)) = known.get(most) {
+                let (path, count) = (self.normalizer.name(property.named.0), known.len());
+                return Err(Refusal::TooLarge(format!(
+                    "{path}: an object has {count}; in any key order the limit is {most}"
+                )));
+            }
+        }
+        let most = self.normalizer.limits.optional;
+        let mut run = 0;
+        for (_, property) in known {
+            run = if property.required { 0 } else { run + 1 };
+            if run > most {
+                let path = self.normalizer.name(property.named.0);
+                return Err(Refusal::TooLarge(format!(
+                    "{path}: an object has more than {most} optional ones without a required one between them"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// A pattern for the other names. llguidance excludes the known names from a pattern itself, but also applies the
+    /// pattern's schema to them; so they are excluded here unless that schema allows everything.
+    ///
+    /// llguidance's `additionalProperties` would do, but accepts a known name that is written with `\u` escapes.
+    fn other_names(&mut self, case: &ObjectCase, names: u32, value: Expr) -> Result<String, Refusal> {
+        let itself = !self.normalizer.compiler.names_apart;
+        if !itself && names == ANY {
+            return Ok(ANY_NAME.to_owned());
+        }
+        let langs = &mut self.normalizer.langs;
+        let apart = itself && value == TRUE
+            || case.properties.keys().all(|name| langs.matches(names, name) == Some(false));
+        if apart {
+            if names == ANY {
+                return Ok(ANY_NAME.to_owned());
+            }
+            if let Some(pattern) = langs.pattern(names) {
+                return Ok(pattern);
+            }
+        }
+        if let Some(beside) = self.normalizer.beside(case) {
+            let both = self.normalizer.langs.and(vec![names, beside]);
+            if let Some(pattern) = self.normalizer.langs.pattern(both) {
+                return Ok(pattern);
+            }
+        }
+        let path = case.names.last().map_or(case.bound_path, |&(_, _, path)| path);
+        self.report(&[path])?;
+        Ok(ANY_NAME.to_owned())
+    }
+}

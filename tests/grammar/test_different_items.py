@@ -1,0 +1,141 @@
+"""Arrays of different items whose values are free: strings, numbers and both."""
+
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from tests.grammar.test_grammar import demo
+
+STRINGS = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+
+
+def _described(schema: dict[str, Any], **options: Any) -> dict[str, Any]:
+    return {"kind": "json_schema", "schema": schema, **options}
+
+
+def _taken(compiled: Any, text: str) -> bool:
+    return demo().accepted(compiled, text) is None
+
+
+@pytest.mark.parametrize("whitespace", ["single_line", "compact", "flexible"])
+def test_no_value_comes_twice_however_it_is_written(whitespace: str) -> None:
+    items = {"type": ["string", "number", "null"]}
+    schema = {"type": "array", "items": items, "uniqueItems": True}
+    compiled = demo().compile(_described(schema, whitespace=whitespace))
+    comma = "," if whitespace == "compact" else ", "
+    values = ['"a"', '"ab"', '"\\u0061"', '""', '"1"', "1", "1.0", "10", "-0", "0.0", "null", '"é"']
+    validator = Draft202012Validator(schema)
+    for count in range(4):
+        for texts in itertools.product(values, repeat=count):
+            text = f"[{comma.join(texts)}]"
+            assert _taken(compiled, text) == validator.is_valid(json.loads(text)), text
+
+
+def test_a_value_is_free_again_in_another_array() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": STRINGS, "b": {"type": "array", "items": STRINGS}, "c": {}},
+        "required": ["a", "b", "c"],
+    }
+    compiled = demo().compile(_described(schema))
+    assert _taken(compiled, '{"a": ["x", "y"], "b": [["x"], [], ["y", "x"]], "c": ["x", "x"]}')
+    assert not _taken(compiled, '{"a": ["x", "y"], "b": [["x"], ["y", "x", "y"]], "c": 1}')
+    assert not _taken(compiled, '{"a": ["x", "x"], "b": [], "c": 1}')
+
+
+def test_another_case_of_the_schema_takes_what_repeats() -> None:
+    numbers = {"type": "array", "items": {"type": "integer"}, "minItems": 3}
+    either = {"anyOf": [STRINGS | {"items": {"type": ["string", "integer"]}}, numbers]}
+    compiled = demo().compile(_described(either))
+    for text, valid in [
+        ("[1, 2]", True),
+        ("[1, 1]", False),
+        ("[1, 1, 2]", True),
+        ('[1, "a", 2]', True),
+        ('[1, 1, "a"]', False),
+        ('["a", "b", "a"]', False),
+    ]:
+        assert _taken(compiled, text) == valid, text
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        {"type": "integer", "minimum": 0, "maximum": 99},
+        {"type": "string", "pattern": "^[a-c]{0,4}$"},
+        {"enum": [f"{'ab'[at % 2]}{at}" for at in range(70)]},
+        {"type": "string", "maxLength": 1},
+        {"type": "string", "format": "date"},
+    ],
+)
+def test_an_answer_never_comes_to_a_dead_end(items: dict[str, Any]) -> None:
+    """Random walks of short tokens: masks always leave a way on, and each walk can be closed."""
+    schema = {"type": "array", "items": items, "uniqueItems": True, "minItems": 12}
+    compiled = demo().compile(_described(schema))
+    validator = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
+    chance = random.Random(5)
+    for walk in range(4):
+        state, ids = compiled.start(), []
+        for _ in range(40 * (walk + 1)):
+            allowed = sorted(demo().allowed(state) - set(demo().ends))
+            if not allowed:
+                break
+            token = min(
+                chance.sample(allowed, min(3, len(allowed))),
+                key=lambda token: len(demo().tokenizer.decode([token])),
+            )
+            assert state.advance(token)
+            ids.append(token)
+        closing = state.closing_tokens()
+        assert closing is not None
+        assert all(map(state.advance, closing))
+        text = demo().tokenizer.decode(ids + closing)
+        assert validator.is_valid(json.loads(text)), text
+
+
+def test_a_closing_writes_the_shortest_values_that_differ() -> None:
+    state = demo().compile(_described(STRINGS | {"minItems": 5})).start()
+    assert all(map(state.advance, demo().ids('["ab", "", "a')))
+    closing = demo().tokenizer.decode(state.closing_tokens() or [])
+    values = json.loads('["ab", "", "a' + closing)
+    assert len(set(values)) == len(values) == 5
+    assert len(closing) == len('", "b", "c"]')
+    state = demo().compile(_described(STRINGS | {"minItems": 30})).start()
+    values = json.loads(demo().tokenizer.decode(state.closing_tokens() or []))
+    assert len(set(values)) == len(values) == 30
+    assert {len(value) for value in values} == {0, 1}
+
+
+def test_answers_share_masks_until_a_value_may_repeat() -> None:
+    compiled = demo().compile(_described(STRINGS))
+
+    def mask(text: str) -> frozenset[int]:
+        state = compiled.start()
+        assert all(map(state.advance, demo().ids(text)))
+        return frozenset(demo().allowed(state))
+
+    assert mask('["ab", "x') == mask('["cd", "x') == mask('["x')
+    quote = demo().ids('"')[0]
+    assert mask('["ab", "a') == mask('["cd", "a')
+    assert quote in mask('["ab", "a')
+    assert quote not in mask('["ab", "ab')
+
+
+@pytest.mark.parametrize(
+    "items",
+    [{"type": "object"}, {"items": {}}, {"type": "string", "format": "email", "maxLength": 9}],
+)
+def test_what_cannot_be_remembered_is_refused_by_name(items: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"a": STRINGS | {"items": items}}}
+    with pytest.raises(ValueError, match="'uniqueItems' at #/properties/a cannot be enforced"):
+        demo().compile(_described(schema))
+
+
+def test_fewer_values_than_items_leave_no_array() -> None:
+    short = STRINGS | {"items": {"type": "boolean"}, "minItems": 3}
+    with pytest.raises(ValueError, match="the schema allows no value"):
+        demo().compile(_described(short))

@@ -139,7 +139,9 @@ async def test_a_dead_device_ends_the_engine(monkeypatch: pytest.MonkeyPatch) ->
     long = SamplingParams(temperature=0, max_tokens=400, ignore_eos=True)
     async with AsyncEngine(max_sequences=4) as engine:
         failed = [engine.generate("Go on", long) for _ in range(2)]
-        await anext(failed[0])
+        # Only the requests of the failing step end with it.
+        for generation in failed:
+            await anext(generation)
         queue.fails = 1
         with pytest.raises(RequestFailedError):
             await failed[0]

@@ -177,9 +177,12 @@ def find_architecture(name: str) -> Build:
     Raises:
         ModelLoadError: There is none of that name, or its package cannot be imported.
     """
-    body = name.removesuffix("Model")
-    # The last two are of a body that was saved without its head, as models that give vectors are.
-    for whole in (name, f"{body}ForCausalLM", f"{body}LMHeadModel")[: 3 if body != name else 1]:
+    names = [name]
+    if name.endswith("Model"):
+        # A body that was saved without its head, as models that give vectors are.
+        body = name.removesuffix("Model")
+        names += [f"{body}ForCausalLM", f"{body}LMHeadModel"]
+    for whole in names:
         if whole in ARCHITECTURES:
             return ARCHITECTURES[whole]
     outside = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}

@@ -5,6 +5,8 @@
 
 use std::cell::Cell;
 
+use crate::shared_memory::page_size;
+
 /// How many arenas the threads share.
 #[cfg(target_env = "gnu")]
 const ARENAS: libc::c_int = 4;
@@ -42,14 +44,23 @@ pub(crate) fn share_arenas() {
     }
 }
 
-/// Gives free memory of all threads back to the system, as far as the allocator can. Takes milliseconds, in which other
-/// threads may wait for memory.
-pub(crate) fn give_back() {
+/// Gives free memory of all threads back to the system, as far as the allocator can, and tells about how many bytes that
+/// were. Takes milliseconds, in which other threads may wait for memory.
+pub(crate) fn give_back() -> usize {
+    let before = resident();
     #[cfg(target_env = "gnu")]
     // SAFETY: it may be called at any time by any thread.
     unsafe {
         libc::malloc_trim(0);
     }
+    before.saturating_sub(resident())
+}
+
+/// The bytes of this process that are in memory; zero where the system does not tell.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
+    pages * page_size()
 }
 
 // A program that links the library without Python brings its own allocator, and then nothing is counted.
@@ -105,6 +116,12 @@ mod counting {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_system_tells_what_is_in_memory() {
+        assert!(resident() > 1 << 20, "this program alone has more");
+    }
 
     #[test]
     fn a_thread_counts_what_it_holds() {

@@ -101,6 +101,11 @@ impl Cache {
 
     /// Drops idle verdicts, as far as they take more than their share. O(entries).
     pub(crate) fn shrink_idle(&mut self, now: Instant) {
+        for (description, entry) in &mut self.entries {
+            let bytes = size(description, &entry.verdict, entry.held);
+            self.bytes = self.bytes - entry.bytes + bytes;
+            entry.bytes = bytes;
+        }
         let entries = &self.entries;
         let idle = |key: &Arc<[u8]>| Some(&entries[key]).filter(|entry| entry.used_at + IDLE_AFTER <= now);
         let mut bytes: usize = self.order.values().map_while(idle).map(|entry| entry.bytes).sum();

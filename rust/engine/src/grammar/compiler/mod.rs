@@ -75,6 +75,8 @@ struct State {
     workers: usize,
     /// When memory that compilations have freed is given back to the system.
     give_back: Option<Instant>,
+    /// Bytes that compilations have freed since it was last given back.
+    freed: usize,
     has_watchdog: bool,
     /// Whether the tokenizer is loaded.
     loaded: bool,
@@ -119,6 +121,7 @@ impl ThreadedCompiler {
             next_job: 0,
             workers: 0,
             give_back: None,
+            freed: 0,
             has_watchdog: false,
             loaded: false,
             closed: false,

@@ -23,6 +23,10 @@ const NO_DEADLINE: Duration = Duration::from_secs(3600);
 /// A compilation that has held more bytes leaves memory to give back. That takes milliseconds, and so waits until the
 /// grammar may be idle.
 const MUCH: usize = 4 << 20;
+/// Once compilations have freed more bytes than that, it waits no longer: else what is free in one thread's arena
+/// comes on top of what another thread takes anew.
+const MOST_FREED: usize = 64 << 20;
+
 /// How far a compilation has come in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
@@ -155,6 +159,11 @@ impl Shared {
             state.give_back.get_or_insert(Instant::now() + IDLE_AFTER);
             self.deadlines.notify_one();
         }
+        state.freed += done.peak.saturating_sub(done.held);
+        let give_back = state.freed > MOST_FREED;
+        if give_back {
+            state.freed = 0;
+        }
         let mut answered = false;
         // A refusal caused by the cancellation says nothing about the description.
         if pace != Pace::Abandoned && (done.verdict.is_ok() || !cancel.is_cancelled()) {
@@ -165,6 +174,9 @@ impl Shared {
         }
         self.start_threads(&mut state);
         drop(state);
+        if give_back {
+            memory::give_back();
+        }
         // Its tenant may have another one under way now.
         self.work.notify_all();
         if answered {
@@ -190,10 +202,15 @@ impl Shared {
             }
             if state.give_back.take_if(|at| *at <= now).is_some() {
                 state.cache.shrink_idle(now);
+                state.freed = 0;
                 state.give_back = state.cache.is_large().then_some(now + IDLE_AFTER);
                 drop(state);
-                memory::give_back();
+                let given = memory::give_back();
                 state = self.lock();
+                // Requests that have just ended, and threads, may hold some for a moment longer.
+                if given > MUCH {
+                    state.give_back.get_or_insert(Instant::now() + IDLE_AFTER);
+                }
                 continue;
             }
             let wait = state.next_deadline(self.settings.max_slow);

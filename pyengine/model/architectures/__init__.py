@@ -11,16 +11,10 @@ from typing import Any, Protocol
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.decoder import Family, decoder
-from pyengine.model.architectures.families.cohere import cohere, cohere2
 from pyengine.model.architectures.families.composite import composite
-from pyengine.model.architectures.families.dots1 import dots1
-from pyengine.model.architectures.families.ernie4_5 import ernie4_5, ernie4_5_moe, helium
-from pyengine.model.architectures.families.exaone4 import exaone4, exaone_moe
-from pyengine.model.architectures.families.falcon import falcon, falcon_config
-from pyengine.model.architectures.families.gemma import gemma, gemma2, gemma3, vaultgemma
-from pyengine.model.architectures.families.gemma4 import gemma4, gemma4_unified
-from pyengine.model.architectures.families.glm import glm, glm4, glm4_moe, solar_open
-from pyengine.model.architectures.families.gpt2 import (
+from pyengine.model.architectures.families.layer_norm.cohere import cohere, cohere2
+from pyengine.model.architectures.families.layer_norm.falcon import falcon, falcon_config
+from pyengine.model.architectures.families.layer_norm.gpt2 import (
     gpt2,
     gpt2_config,
     gpt_bigcode,
@@ -28,9 +22,14 @@ from pyengine.model.architectures.families.gpt2 import (
     gpt_neo_config,
     gptj,
 )
-from pyengine.model.architectures.families.gpt_neox import gpt_neox, gpt_neox_config
-from pyengine.model.architectures.families.gpt_oss import gpt_oss
-from pyengine.model.architectures.families.granite import (
+from pyengine.model.architectures.families.layer_norm.gpt_neox import gpt_neox, gpt_neox_config
+from pyengine.model.architectures.families.layer_norm.nemotron import arcee, jais2, nemotron
+from pyengine.model.architectures.families.layer_norm.opt import opt, opt_config
+from pyengine.model.architectures.families.layer_norm.phi import phi
+from pyengine.model.architectures.families.layer_norm.stablelm import stablelm
+from pyengine.model.architectures.families.layer_norm.starcoder2 import starcoder2
+from pyengine.model.architectures.families.llama_like.ernie4_5 import ernie4_5, ernie4_5_moe, helium
+from pyengine.model.architectures.families.llama_like.granite import (
     granite,
     granite_hybrid,
     granite_hybrid_config,
@@ -40,23 +39,34 @@ from pyengine.model.architectures.families.granite import (
     granite_swa,
     hyperclovax,
 )
-from pyengine.model.architectures.families.hunyuan import hunyuan, hunyuan_moe
-from pyengine.model.architectures.families.llama import cwm, llama
-from pyengine.model.architectures.families.llama4 import llama4
-from pyengine.model.architectures.families.minimax import minimax_m2
-from pyengine.model.architectures.families.mistral import ministral3, mistral
-from pyengine.model.architectures.families.mixtral import mixtral
-from pyengine.model.architectures.families.nemotron import arcee, jais2, nemotron
-from pyengine.model.architectures.families.olmo import olmo, olmo2, olmo3, olmoe
-from pyengine.model.architectures.families.opt import opt, opt_config
-from pyengine.model.architectures.families.phi import phi
-from pyengine.model.architectures.families.phi3 import phi3
-from pyengine.model.architectures.families.qwen2 import qwen2, qwen2_moe
-from pyengine.model.architectures.families.qwen3 import mellum, qwen3, qwen3_moe, qwen3_vl_moe
-from pyengine.model.architectures.families.seed_oss import seed_oss
-from pyengine.model.architectures.families.smollm3 import smollm3
-from pyengine.model.architectures.families.stablelm import stablelm
-from pyengine.model.architectures.families.starcoder2 import starcoder2
+from pyengine.model.architectures.families.llama_like.hunyuan import hunyuan, hunyuan_moe
+from pyengine.model.architectures.families.llama_like.llama import cwm, llama
+from pyengine.model.architectures.families.llama_like.mistral import ministral3, mistral
+from pyengine.model.architectures.families.llama_like.phi3 import phi3
+from pyengine.model.architectures.families.llama_like.qwen2 import qwen2, qwen2_moe
+from pyengine.model.architectures.families.llama_like.qwen3 import (
+    mellum,
+    qwen3,
+    qwen3_moe,
+    qwen3_vl_moe,
+)
+from pyengine.model.architectures.families.llama_like.seed_oss import seed_oss
+from pyengine.model.architectures.families.llama_like.smollm3 import smollm3
+from pyengine.model.architectures.families.mixtures.dots1 import dots1
+from pyengine.model.architectures.families.mixtures.gpt_oss import gpt_oss
+from pyengine.model.architectures.families.mixtures.llama4 import llama4
+from pyengine.model.architectures.families.mixtures.minimax import minimax_m2
+from pyengine.model.architectures.families.mixtures.mixtral import mixtral
+from pyengine.model.architectures.families.norms_behind.exaone4 import exaone4, exaone_moe
+from pyengine.model.architectures.families.norms_behind.gemma import (
+    gemma,
+    gemma2,
+    gemma3,
+    vaultgemma,
+)
+from pyengine.model.architectures.families.norms_behind.gemma4 import gemma4, gemma4_unified
+from pyengine.model.architectures.families.norms_behind.glm import glm, glm4, glm4_moe, solar_open
+from pyengine.model.architectures.families.norms_behind.olmo import olmo, olmo2, olmo3, olmoe
 from pyengine.model.architectures.parts import Buffer, Parts, Step
 from pyengine.model.architectures.traits import Traits
 from pyengine.model.runner import ModelInfo

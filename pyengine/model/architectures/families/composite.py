@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.architectures.families.cohere import cohere, cohere2
-from pyengine.model.architectures.families.gemma import gemma, gemma2, gemma3
-from pyengine.model.architectures.families.gpt_oss import gpt_oss
-from pyengine.model.architectures.families.granite import granite
-from pyengine.model.architectures.families.llama import llama
-from pyengine.model.architectures.families.mistral import ministral3, mistral
-from pyengine.model.architectures.families.phi3 import phi3
-from pyengine.model.architectures.families.qwen2 import qwen2
-from pyengine.model.architectures.families.qwen3 import qwen3, qwen3_moe
-from pyengine.model.architectures.families.smollm3 import smollm3
+from pyengine.model.architectures.families.layer_norm.cohere import cohere, cohere2
+from pyengine.model.architectures.families.llama_like.granite import granite
+from pyengine.model.architectures.families.llama_like.llama import llama
+from pyengine.model.architectures.families.llama_like.mistral import ministral3, mistral
+from pyengine.model.architectures.families.llama_like.phi3 import phi3
+from pyengine.model.architectures.families.llama_like.qwen2 import qwen2
+from pyengine.model.architectures.families.llama_like.qwen3 import qwen3, qwen3_moe
+from pyengine.model.architectures.families.llama_like.smollm3 import smollm3
+from pyengine.model.architectures.families.mixtures.gpt_oss import gpt_oss
+from pyengine.model.architectures.families.norms_behind.gemma import gemma, gemma2, gemma3
 from pyengine.model.architectures.traits import Traits
 
 FAMILIES: dict[str, Callable[[Mapping[str, Any]], Traits]] = {

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from pyengine.model.architectures.experts import Routing
-from pyengine.model.architectures.families.qwen3 import dense_layers
+from pyengine.model.architectures.families.llama_like.qwen3 import dense_layers
 from pyengine.model.architectures.reading import common, count, refuse
 from pyengine.model.architectures.traits import Mixture, Traits
 

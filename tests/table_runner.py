@@ -9,11 +9,11 @@ import torch
 from pyengine._core import StepLayout
 from pyengine.model.runner import ModelInfo
 from pyengine.model.step_fields import sampling_rows
-from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.graphs import Capturer, Graphs
-from pyengine.model.torch.queue import CpuQueue, CudaCapturer, CudaQueue, DeviceQueue
+from pyengine.model.torch.device.device_step import DeviceStep
+from pyengine.model.torch.device.graphs import Capturer, Graphs
+from pyengine.model.torch.device.queue import CpuQueue, CudaCapturer, CudaQueue, DeviceQueue
 from pyengine.model.torch.runner import TorchRunner
-from pyengine.model.torch.warm_up import write_step
+from pyengine.model.torch.start.warm_up import write_step
 from tests.model.draws import Step, on_cpu, penalty_arrays, random_logits, random_step
 from tests.torch_devices import OverlappingQueue, PaddedAttention, RecordingCapturer
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from pyengine.model.torch.attention.torch import TorchAttention
-from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.queue import CpuQueue
+from pyengine.model.torch.device.device_step import DeviceStep
+from pyengine.model.torch.device.queue import CpuQueue
 from pyengine.model.torch.runner import TorchRunner
-from pyengine.model.torch.start_cpu import start_on_cpu
+from pyengine.model.torch.start.cpu import start_on_cpu
 from pyengine.settings.config import EngineConfig
 
 

@@ -26,8 +26,8 @@ from pyengine.model.torch.attention.flashinfer import launches
 from pyengine.model.torch.attention.flashinfer.segments import Segment
 from pyengine.model.torch.attention.selection import detect, make_backend, select
 from pyengine.model.torch.attention.spec import AttentionSpec
-from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.graphs import MAX_TOKENS
+from pyengine.model.torch.device.device_step import DeviceStep
+from pyengine.model.torch.device.graphs import MAX_TOKENS
 
 BLOCK_SIZE = 16
 MOST_DRAFTS = 8

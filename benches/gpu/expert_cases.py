@@ -14,6 +14,7 @@ from benches.gpu.part import Bench
 from pyengine.model.architectures.experts import Routing
 from pyengine.model.architectures.parts import SILU
 from pyengine.model.torch.attention.flashinfer.toolchain import comes_compiled
+from pyengine.model.torch.device.ops import KERNELS, REFERENCES
 from pyengine.model.torch.layers.expert_tensors import ExpertTensors
 from pyengine.model.torch.layers.experts import ExpertProducts
 from pyengine.model.torch.layers.fused_experts import FusedExperts, load_fused_library
@@ -23,7 +24,6 @@ from pyengine.model.torch.layers.grouped_experts import (
     dense_layers,
     has_grouped_mm,
 )
-from pyengine.model.torch.ops import KERNELS, REFERENCES
 
 
 class Mixture(NamedTuple):

@@ -16,7 +16,7 @@ from benches.gpu.part import Bench, Part
 from benches.gpu.steps import step_times
 from pyengine.model.devices import load_runner
 from pyengine.model.runner import ModelRunner
-from pyengine.model.torch.graphs import Graphs
+from pyengine.model.torch.device.graphs import Graphs
 from pyengine.model.torch.runner import TorchRunner
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)

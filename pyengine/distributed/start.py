@@ -6,8 +6,8 @@ from pyengine.distributed.group import Group
 from pyengine.errors import ConfigError
 from pyengine.model.progress import Progress
 from pyengine.model.torch.runner import TorchRunner
-from pyengine.model.torch.start_cpu import start_on_cpu
-from pyengine.model.torch.start_gpu import start_on_gpu
+from pyengine.model.torch.start.cpu import start_on_cpu
+from pyengine.model.torch.start.gpu import start_on_gpu
 from pyengine.settings.config import EngineConfig
 
 

@@ -75,7 +75,7 @@ def load_runner(config: EngineConfig, progress: Progress | None = None) -> Model
 
         return ParallelRunner.start(config, progress)
     if config.device == "cuda":
-        from pyengine.model.torch.start_gpu import start_on_gpu
+        from pyengine.model.torch.start.gpu import start_on_gpu
 
         return start_on_gpu(config, progress)
     from pyengine.model.cpu.runner import CpuRunner

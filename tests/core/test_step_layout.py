@@ -5,7 +5,7 @@ import pytest
 
 from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
-from pyengine.model.torch.warm_up import write_step
+from pyengine.model.torch.start.warm_up import write_step
 
 
 @pytest.fixture

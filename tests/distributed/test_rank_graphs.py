@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pyengine.distributed.group import TorchGroup
-from pyengine.model.torch.graphs import Graphs
+from pyengine.model.torch.device.graphs import Graphs
 from tests.distributed.thread_ranks import together
 from tests.table_runner import run, table_runner
 from tests.torch_devices import RecordingCapturer

@@ -17,6 +17,7 @@ from pyengine.model.torch.attention.selection import (  # noqa: E402
     flashinfer_refusal,
     gpu_refusal,
 )
+from pyengine.model.torch.device.ops import KERNELS  # noqa: E402
 from pyengine.model.torch.layers.expert_tensors import ExpertTensors  # noqa: E402
 from pyengine.model.torch.layers.fused_experts import FusedExperts, load_fused_library  # noqa: E402
 from pyengine.model.torch.layers.fused_selection import (  # noqa: E402
@@ -24,7 +25,6 @@ from pyengine.model.torch.layers.fused_selection import (  # noqa: E402
     ups_first,
 )
 from pyengine.model.torch.layers.grouped_experts import GroupedExperts, dense_layers  # noqa: E402
-from pyengine.model.torch.ops import KERNELS  # noqa: E402
 from tests.model.test_fused_experts import all_calls  # noqa: E402
 
 # The module of the kernels is compiled once for a machine, in minutes.

@@ -14,7 +14,7 @@ from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import ConfigError, EngineDeadError
 from pyengine.grammar import regex
 from pyengine.model.spec import describe
-from pyengine.model.torch.transfer import Transfer
+from pyengine.model.torch.device.transfer import Transfer
 from pyengine.model.weights.loader import open_weights
 from pyengine.settings.config import EngineConfig
 from tests.model.families import FAMILIES, ONE_OF_EACH

@@ -12,7 +12,7 @@ from pyengine.kernels.layers.grouped_packed import grouped_packed, grouped_packe
 from pyengine.kernels.layers.packed_product import packed_product, packed_product_reference
 from pyengine.kernels.layers.quantize import FLOAT8, quantize_groups, quantize_groups_reference
 from pyengine.model.torch.runner import TorchRunner
-from pyengine.model.torch.start_gpu import start_on_gpu
+from pyengine.model.torch.start.gpu import start_on_gpu
 from pyengine.settings.config import EngineConfig
 from tests.gpu.test_kernels import assert_captured, normal
 from tests.gpu.test_runner import step_logits

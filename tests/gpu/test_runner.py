@@ -16,9 +16,9 @@ from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import ConfigError, RequestAbortedError, RequestFailedError
 from pyengine.grammar import choice, json_schema, regex
 from pyengine.model.torch.attention.selection import NAMES, detect, refusal
-from pyengine.model.torch.graphs import CAPTURE_AFTER, CAPTURE_INTERVAL
+from pyengine.model.torch.device.graphs import CAPTURE_AFTER, CAPTURE_INTERVAL
 from pyengine.model.torch.runner import TorchRunner
-from pyengine.model.torch.start_gpu import start_on_gpu
+from pyengine.model.torch.start.gpu import start_on_gpu
 from pyengine.settings.config import EngineConfig
 from tests.answers import assert_nothing_is_left, settled
 from tests.model.llamas import Loop, Sequence

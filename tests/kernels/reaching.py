@@ -24,14 +24,14 @@ from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
 from pyengine.kernels.sampling import reference as sampling_reference
 from pyengine.kernels.sampling import sample as sampling
 from pyengine.model.torch.attention.triton import TritonAttention
+from pyengine.model.torch.device.ops import KERNELS
 from pyengine.model.torch.layers import expert_layers, parts
 from pyengine.model.torch.layers.block_linear import step_of
 from pyengine.model.torch.layers.expert_layers import are_alike
 from pyengine.model.torch.layers.weight_only_linear import has_product
-from pyengine.model.torch.ops import KERNELS
 from pyengine.model.torch.runner import TorchRunner
-from pyengine.model.torch.start_cpu import start_on_cpu
-from pyengine.model.torch.warm_up import compute, rehearse, warm_up
+from pyengine.model.torch.start.cpu import start_on_cpu
+from pyengine.model.torch.start.warm_up import compute, rehearse, warm_up
 from pyengine.settings.config import EngineConfig
 from tests.kernels.machine_code import TARGET
 from tests.model import packing

@@ -15,7 +15,7 @@ from pyengine.model.torch.attention.by_kind import AttentionByKind, joined, read
 from pyengine.model.torch.attention.selection import Capabilities
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.attention.triton import TritonAttention
-from pyengine.model.torch.loading import attention_specs
+from pyengine.model.torch.start.loading import attention_specs
 from pyengine.settings.config import EngineConfig
 from tests.model.families import make_family
 from tests.model.paged_steps import Step, fill, layer_of, layout_of, random_table, spec_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyengine.model.torch.clock import WAKE_NS, DeviceClock
+from pyengine.model.torch.device.clock import WAKE_NS, DeviceClock
 
 
 @dataclass(frozen=True)

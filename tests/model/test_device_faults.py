@@ -10,9 +10,9 @@ from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import ConfigError, EngineDeadError, RequestFailedError
 from pyengine.model.torch.attention import warm_up
 from pyengine.model.torch.attention.selection import Capabilities
-from pyengine.model.torch.queue import HostMark, probe
+from pyengine.model.torch.device.queue import HostMark, probe
 from pyengine.model.torch.runner import TorchRunner
-from pyengine.model.torch.start_cpu import start_on_cpu
+from pyengine.model.torch.start.cpu import start_on_cpu
 from pyengine.settings.config import EngineConfig
 from tests.model.paged_steps import spec_of
 from tests.table_runner import plan, run, table_runner

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from pyengine.model.torch.queue import CpuQueue, CudaCapturer, CudaMark, HostMark
+from pyengine.model.torch.device.queue import CpuQueue, CudaCapturer, CudaMark, HostMark
 
 POOL = (0, 7)
 

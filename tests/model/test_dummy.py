@@ -18,9 +18,9 @@ from pyengine.errors import ConfigError
 from pyengine.model.devices import load_runner
 from pyengine.model.spec import describe
 from pyengine.model.torch.attention.torch import TorchAttention
+from pyengine.model.torch.device.transfer import Transfer
 from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.torch.model import TorchModel
-from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.dummy import DummyWeights, Noise
 from pyengine.model.weights.folder import NAMED_SPECS, model_folder
 from pyengine.model.weights.loader import open_weights

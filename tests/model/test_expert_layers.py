@@ -12,11 +12,11 @@ import torch
 
 from pyengine.kernels.layers.grouped_packed import grouped_packed_reference
 from pyengine.kernels.layers.packed_tensor import PackedTensor
+from pyengine.model.torch.device.ops import REFERENCES
+from pyengine.model.torch.device.transfer import Transfer
 from pyengine.model.torch.layers import expert_layers, parts
 from pyengine.model.torch.layers.expert_layers import PackedExpertLinear, are_alike, stay_packed
 from pyengine.model.torch.layers.weight_only_linear import has_product
-from pyengine.model.torch.ops import REFERENCES
-from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.matrix import Dense, Float8, Matrix, Part
 from pyengine.model.weights.microscaled import Microscaled
 from tests.distributed.test_parallel_model import logits

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyengine.model.torch.graphs import (
+from pyengine.model.torch.device.graphs import (
     CAPTURE_AFTER,
     CAPTURE_INTERVAL,
     Graphs,

@@ -26,12 +26,12 @@ from pyengine.kernels.sampling import sample as sampling
 from pyengine.model.torch.attention.by_kind import AttentionByKind
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
+from pyengine.model.torch.device.ops import KERNELS, TorchOps
 from pyengine.model.torch.layers import parts
 from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.torch.layers.weight_only_linear import has_product
-from pyengine.model.torch.ops import KERNELS, TorchOps
 from pyengine.model.torch.runner import TorchRunner
-from pyengine.model.torch.start_cpu import start_on_cpu
+from pyengine.model.torch.start.cpu import start_on_cpu
 from pyengine.settings.config import EngineConfig
 from tests.model.families import FAMILIES
 from tests.models import greedy, mixed_prompts, random_llama, random_model
@@ -157,7 +157,7 @@ async def test_every_family_says_what_transformers_says(
 ) -> None:
     """Its layers' kernels too, those of experts counted in; beyond windows and chunks."""
     parts = partial(TorchParts, cpu_kernels=False)
-    monkeypatch.setattr("pyengine.model.torch.loading.TorchParts", parts)
+    monkeypatch.setattr("pyengine.model.torch.start.loading.TorchParts", parts)
     kind, own = FAMILIES[name]
     model = random_model(tmp_path, kind, **own)
     prompt = mixed_prompts()[5][:29]

@@ -21,7 +21,7 @@ from pyengine.model.torch.attention.flashinfer.library import Library
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.runner import TorchRunner
-from pyengine.model.torch.start_cpu import start_on_cpu
+from pyengine.model.torch.start.cpu import start_on_cpu
 from pyengine.settings.config import EngineConfig
 from tests.late_device import LateMark, LateQueue, queue_kernels
 from tests.model.fake_flashinfer import Device

@@ -15,14 +15,14 @@ from transformers import MixtralConfig
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.architectures.parts import SILU
+from pyengine.model.torch.device.ops import REFERENCES, TorchOps
+from pyengine.model.torch.device.transfer import Transfer
 from pyengine.model.torch.layers import expert_layers, parts
 from pyengine.model.torch.layers.expert_layers import are_alike, load_layers
 from pyengine.model.torch.layers.grouped_experts import GroupedExperts
 from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.torch.layers.weight_only_linear import has_product
-from pyengine.model.torch.ops import REFERENCES, TorchOps
-from pyengine.model.torch.start_cpu import start_on_cpu
-from pyengine.model.torch.transfer import Transfer
+from pyengine.model.torch.start.cpu import start_on_cpu
 from pyengine.model.weights.matrix import Dense, Matrix
 from pyengine.model.weights.microscaled import Microscaled
 from tests.late_device import LateQueue, kernel
@@ -61,7 +61,7 @@ async def test_a_step_waits_for_nothing_and_is_replayed(
     random_model(tmp_path, MixtralConfig, **shape)
     settings = {} if quantization is None else {"quantization": quantization}
     monkeypatch.setattr(
-        "pyengine.model.torch.loading.TorchParts", partial(TorchParts, cpu_kernels=False)
+        "pyengine.model.torch.start.loading.TorchParts", partial(TorchParts, cpu_kernels=False)
     )
     for module in (expert_layers, parts):
         monkeypatch.setattr(module, "stay_packed", lambda weights, *_: are_alike(weights))

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from pyengine.errors import ConfigError
 from pyengine.model.spec import describe, make_layout
 from pyengine.model.torch.attention.selection import Capabilities, select
-from pyengine.model.torch.loading import attention_specs
-from pyengine.model.torch.memory import (
+from pyengine.model.torch.device.memory import (
     MOST_BLOCKS,
     Measured,
     divide,
@@ -19,7 +18,8 @@ from pyengine.model.torch.memory import (
     logits_bytes,
     stage,
 )
-from pyengine.model.torch.start_gpu import measured
+from pyengine.model.torch.start.gpu import measured
+from pyengine.model.torch.start.loading import attention_specs
 from pyengine.settings.config import EngineConfig
 
 GIB = 2**30

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.spec import ModelSpec, describe
-from pyengine.model.torch.transfer import Transfer
+from pyengine.model.torch.device.transfer import Transfer
 from pyengine.model.weights.loader import open_weights
 from pyengine.model.weights.matrix import Dense, Matrix
 from pyengine.model.weights.sharding import RankWeights

@@ -11,12 +11,13 @@ from pyengine.distributed.group import Alone
 from pyengine.errors import ConfigError
 from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.runner import ModelRunner
-from pyengine.model.torch import loading, start_gpu
 from pyengine.model.torch.attention.selection import Capabilities
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.attention.warm_up import Ready, warm_up
 from pyengine.model.torch.model import TorchModel
+from pyengine.model.torch.start import gpu as start_gpu
+from pyengine.model.torch.start import loading
 from pyengine.queues import EngineInfo
 from pyengine.settings.config import EngineConfig
 from tests.late_device import LateQueue, queue_kernels

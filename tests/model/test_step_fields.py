@@ -7,7 +7,7 @@ from pyengine._core import StepHeader, StepLayout
 from pyengine.kernels.sampling import rules
 from pyengine.model.batch import StepBuffers
 from pyengine.model.step_fields import SAMPLING_ROW, StepFields, sampling_rows
-from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.device.device_step import DeviceStep
 from pyengine.sampling import SamplingParams, pack_sampling
 
 LAYOUT = StepLayout(20, 5, 9, vocab_size=50)

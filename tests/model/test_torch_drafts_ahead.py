@@ -19,8 +19,8 @@ from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.draft import TorchDraft
 from pyengine.model.torch.runner import TorchRunner
-from pyengine.model.torch.start_cpu import start_on_cpu
-from pyengine.model.torch.step import TorchStep
+from pyengine.model.torch.start.cpu import start_on_cpu
+from pyengine.model.torch.step.in_flight import TorchStep
 from pyengine.settings.config import EngineConfig
 from tests.late_device import queue_kernels
 from tests.model.test_draft import ITSELF, mixed, prompts

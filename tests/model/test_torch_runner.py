@@ -17,8 +17,8 @@ from pyengine.grammar import choice, json_schema, regex
 from pyengine.kernels.layers.tiles import BORDERS
 from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.step_fields import sampling_rows
-from pyengine.model.torch.graphs import CAPTURE_AFTER
-from pyengine.model.torch.warm_up import capture_graphs, warm_up, write_step
+from pyengine.model.torch.device.graphs import CAPTURE_AFTER
+from pyengine.model.torch.start.warm_up import capture_graphs, warm_up, write_step
 from pyengine.settings.config import EngineConfig
 from tests.answers import assert_nothing_is_left, settled
 from tests.models import greedy, mixed_prompts, random_llama
@@ -219,7 +219,7 @@ def test_steps_with_prompts_are_replayed_too() -> None:
 
 
 def test_large_steps_are_not_captured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyengine.model.torch.step_work.MAX_TOKENS", 5)
+    monkeypatch.setattr("pyengine.model.torch.step.work.MAX_TOKENS", 5)
     runner, model = table_runner(graphs=1 << 30)
     for _ in range(20):
         run(runner, 3, 2)

@@ -14,7 +14,7 @@ from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import Sampled
 from pyengine.model.spec import describe, in_one_page
 from pyengine.model.torch.attention.torch import TorchAttention
-from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.device.device_step import DeviceStep
 from pyengine.model.torch.layers.fused_selection import FusedMixtures
 from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.torch.model import TorchModel

@@ -32,14 +32,14 @@ from pyengine.kernels.hand_over import (
 )
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelInfo, Sampled
-from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.graphs import Graphs
-from pyengine.model.torch.queue import DeviceQueue, EventMark
-from pyengine.model.torch.results import Wanted
+from pyengine.model.torch.device.device_step import DeviceStep
+from pyengine.model.torch.device.graphs import Graphs
+from pyengine.model.torch.device.queue import DeviceQueue, EventMark
+from pyengine.model.torch.outputs.results import Wanted
+from pyengine.model.torch.outputs.sampler import TorchSampler
 from pyengine.model.torch.runner import TorchRunner
-from pyengine.model.torch.sampler import TorchSampler
-from pyengine.model.torch.step import HostSet, TorchStep
-from pyengine.model.torch.step_model import StepModel
+from pyengine.model.torch.step.in_flight import HostSet, TorchStep
+from pyengine.model.torch.step.model import StepModel
 
 
 def pass_layout(layout: StepLayout, draft: ModelInfo) -> StepLayout:

@@ -6,7 +6,7 @@ from pyengine._core import StepHeader, StepLayout
 from pyengine.model.architectures import Architecture, find_architecture
 from pyengine.model.spec import ModelSpec
 from pyengine.model.torch.attention.backend import AttentionBackend
-from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.device.device_step import DeviceStep
 from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.weights.sharding import Weights
 

@@ -20,18 +20,18 @@ from pyengine.errors import EngineDeadError
 from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.runner import ModelInfo, Sampled
 from pyengine.model.torch.attention.backend import Rehearsal
-from pyengine.model.torch.clock import DeviceClock
-from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.expert_counts import CountedExperts, ExpertCounts
-from pyengine.model.torch.graphs import Graphs, Key
-from pyengine.model.torch.pool import TorchPool
-from pyengine.model.torch.prompt_scores import PromptScores
-from pyengine.model.torch.queue import DeviceQueue
-from pyengine.model.torch.results import Wanted
-from pyengine.model.torch.sampler import TorchSampler
-from pyengine.model.torch.step import HostSet, TorchStep
-from pyengine.model.torch.step_model import Drafter, StepModel
-from pyengine.model.torch.step_work import StepWork
+from pyengine.model.torch.device.clock import DeviceClock
+from pyengine.model.torch.device.device_step import DeviceStep
+from pyengine.model.torch.device.graphs import Graphs, Key
+from pyengine.model.torch.device.queue import DeviceQueue
+from pyengine.model.torch.layers.expert_counts import CountedExperts, ExpertCounts
+from pyengine.model.torch.outputs.pool import TorchPool
+from pyengine.model.torch.outputs.prompt_scores import PromptScores
+from pyengine.model.torch.outputs.results import Wanted
+from pyengine.model.torch.outputs.sampler import TorchSampler
+from pyengine.model.torch.step.in_flight import HostSet, TorchStep
+from pyengine.model.torch.step.model import Drafter, StepModel
+from pyengine.model.torch.step.work import StepWork
 from pyengine.telemetry.experts import ExpertLoad
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from pyengine.model.architectures.parts import LayerAttention
-from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.device.device_step import DeviceStep
 
 
 class Rehearsal(NamedTuple):

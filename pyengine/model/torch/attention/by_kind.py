@@ -21,7 +21,7 @@ from pyengine.model.torch.attention.selection import Capabilities
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.attention.warm_up import Ready, ready
-from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.device.device_step import DeviceStep
 
 
 class Kind(NamedTuple):

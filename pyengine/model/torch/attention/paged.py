@@ -10,8 +10,8 @@ from pyengine.model.cache_groups import places, slots_of
 from pyengine.model.layer_heads import unit_of
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
-from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.ops import TorchOps
+from pyengine.model.torch.device.device_step import DeviceStep
+from pyengine.model.torch.device.ops import TorchOps
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 """Keys and values."""

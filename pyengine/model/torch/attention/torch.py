@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from pyengine.kernels.attention.reference import gathered
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.attention.backend import Rehearsal
-from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.device.device_step import DeviceStep
 
 
 class TorchAttention:

@@ -17,7 +17,7 @@ from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.attention.backend import Rehearsal
 from pyengine.model.torch.attention.cascade import variant_of
 from pyengine.model.torch.attention.spec import AttentionSpec
-from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.device.device_step import DeviceStep
 
 
 class TritonAttention:

@@ -18,8 +18,8 @@ from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.selection import Capabilities, fault, make_backend, select
 from pyengine.model.torch.attention.spec import AttentionSpec
-from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.queue import probe
+from pyengine.model.torch.device.device_step import DeviceStep
+from pyengine.model.torch.device.queue import probe
 
 logger = logging.getLogger("pyengine")
 

@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 from pyengine.model.architectures.experts import ExpertWeights
+from pyengine.model.torch.device.ops import TorchOps
+from pyengine.model.torch.device.transfer import Transfer
 from pyengine.model.torch.layers.expert_tensors import stacked_vectors
 from pyengine.model.torch.layers.grouped_experts import (
     ExpertLinear,
@@ -21,8 +23,6 @@ from pyengine.model.torch.layers.grouped_experts import (
 )
 from pyengine.model.torch.layers.packed_weights import kinds, shares
 from pyengine.model.torch.layers.weight_only_linear import DTYPES
-from pyengine.model.torch.ops import TorchOps
-from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.matrix import Float8, Matrix
 
 _FLOAT8 = (8, 9)

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from pyengine.model.architectures.experts import ExpertWeights
-from pyengine.model.torch.transfer import Transfer
+from pyengine.model.torch.device.transfer import Transfer
 
 
 @dataclass(frozen=True)

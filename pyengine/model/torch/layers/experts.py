@@ -11,8 +11,8 @@ import torch
 from pyengine.distributed.group import Group
 from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.architectures.parts import Buffer
-from pyengine.model.torch.ops import TorchOps
-from pyengine.model.torch.transfer import Transfer
+from pyengine.model.torch.device.ops import TorchOps
+from pyengine.model.torch.device.transfer import Transfer
 
 
 class ExpertProducts(Protocol):

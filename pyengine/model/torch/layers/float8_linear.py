@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from pyengine.distributed.group import Group
 from pyengine.model.architectures.parts import Buffer
-from pyengine.model.torch.ops import TorchOps
-from pyengine.model.torch.transfer import Transfer
+from pyengine.model.torch.device.ops import TorchOps
+from pyengine.model.torch.device.transfer import Transfer
 from pyengine.model.weights.matrix import Float8, Matrix
 
 _MULTIPLE = 16

@@ -22,6 +22,9 @@ from pyengine.model.torch.attention.selection import (
     flashinfer_refusal,
     gpu_refusal,
 )
+from pyengine.model.torch.device.ops import torch_ops
+from pyengine.model.torch.device.queue import probe
+from pyengine.model.torch.device.transfer import Transfer
 from pyengine.model.torch.layers.expert_tensors import ExpertTensors, load_experts
 from pyengine.model.torch.layers.fused_experts import (
     ACTIVATIONS,
@@ -30,9 +33,6 @@ from pyengine.model.torch.layers.fused_experts import (
     load_fused_library,
 )
 from pyengine.model.torch.layers.grouped_experts import GroupedExperts, dense_layers
-from pyengine.model.torch.ops import torch_ops
-from pyengine.model.torch.queue import probe
-from pyengine.model.torch.transfer import Transfer
 
 logger = logging.getLogger("pyengine")
 

@@ -12,8 +12,8 @@ import torch
 
 from pyengine.model.architectures.experts import Routing
 from pyengine.model.architectures.parts import Activation
+from pyengine.model.torch.device.ops import TorchOps
 from pyengine.model.torch.layers.expert_tensors import ExpertTensors
-from pyengine.model.torch.ops import TorchOps
 
 
 def has_grouped_mm(device: torch.device, dtype: torch.dtype) -> bool:

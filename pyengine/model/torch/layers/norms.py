@@ -5,7 +5,7 @@ import torch
 from pyengine.distributed.group import Group
 from pyengine.model.architectures.parts import Buffer, Step
 from pyengine.model.torch.attention.paged import rotate
-from pyengine.model.torch.ops import TorchOps
+from pyengine.model.torch.device.ops import TorchOps
 
 
 class TorchNorm:

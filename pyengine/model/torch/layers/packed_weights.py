@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine.kernels.layers.packed_tensor import PackedTensor, takes_groups
+from pyengine.model.torch.device.transfer import Transfer
 from pyengine.model.torch.layers.block_linear import scales_of_steps, step_of
-from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.matrix import Float8, Matrix, Packed, Part
 from pyengine.model.weights.microscaled import GROUP, Microscaled
 

@@ -27,6 +27,9 @@ from pyengine.model.architectures.parts import (
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.paged import PagedAttention, PagedCache
+from pyengine.model.torch.device.memory import logits_bytes
+from pyengine.model.torch.device.ops import TorchOps, torch_ops
+from pyengine.model.torch.device.transfer import Transfer
 from pyengine.model.torch.layers.block_linear import BlockLinear, is_blocks
 from pyengine.model.torch.layers.expert_layers import load_layers, stay_packed
 from pyengine.model.torch.layers.experts import ExpertProducts, TorchExperts
@@ -45,9 +48,6 @@ from pyengine.model.torch.layers.norms import (
 from pyengine.model.torch.layers.packed_experts import PackedExperts
 from pyengine.model.torch.layers.packed_linear import DTYPES, PackedLinear, is_packed
 from pyengine.model.torch.layers.weight_only_linear import WeightOnlyLinear, is_weight_only
-from pyengine.model.torch.memory import logits_bytes
-from pyengine.model.torch.ops import TorchOps, torch_ops
-from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.matrix import Matrix
 
 

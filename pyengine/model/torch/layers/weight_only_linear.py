@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from pyengine.distributed.group import Group
 from pyengine.model.architectures.parts import Buffer
+from pyengine.model.torch.device.ops import TorchOps
+from pyengine.model.torch.device.transfer import Transfer
 from pyengine.model.torch.layers.packed_weights import kinds, shares
-from pyengine.model.torch.ops import TorchOps
-from pyengine.model.torch.transfer import Transfer
 from pyengine.model.weights.matrix import Float8, Matrix
 
 DTYPES = (torch.bfloat16, torch.float16)

@@ -24,7 +24,7 @@ from pyengine.model.torch.attention.flashinfer.memory import Memory, Scores
 from pyengine.model.torch.attention.flashinfer.workspace import GRAPH_TOKENS
 from pyengine.model.torch.attention.flashinfer.wrappers import Cache, Launches
 from pyengine.model.torch.attention.spec import AttentionSpec
-from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.device.device_step import DeviceStep
 
 
 class _Planned(NamedTuple):

@@ -13,7 +13,7 @@ from pyengine.model.torch.attention.flashinfer.page_tables import (
 )
 from pyengine.model.torch.attention.flashinfer.segments import segments
 from pyengine.model.torch.attention.flashinfer.wrappers import Cache, Decode, Graph, Prefill
-from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.device.device_step import DeviceStep
 
 
 class Graphed:

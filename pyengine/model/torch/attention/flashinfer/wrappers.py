@@ -11,7 +11,7 @@ import torch
 
 from pyengine.model.torch.attention.flashinfer.memory import Memory, Scores
 from pyengine.model.torch.attention.flashinfer.page_tables import PageTables
-from pyengine.model.torch.device_step import DeviceStep
+from pyengine.model.torch.device.device_step import DeviceStep
 
 
 class Cache(NamedTuple):

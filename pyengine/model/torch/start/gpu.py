@@ -16,14 +16,19 @@ from pyengine.model.progress import Progress
 from pyengine.model.spec import ModelSpec, describe, make_layout
 from pyengine.model.torch.attention.by_kind import ready_by_kind
 from pyengine.model.torch.attention.selection import detect
+from pyengine.model.torch.device.graphs import Graphs
+from pyengine.model.torch.device.memory import Measured, Memory, divide, stage
+from pyengine.model.torch.device.queue import CudaCapturer, CudaQueue
 from pyengine.model.torch.draft import TorchDraft, pass_layout
-from pyengine.model.torch.graphs import Graphs
 from pyengine.model.torch.layers.fused_selection import FusedMixtures
-from pyengine.model.torch.loading import LoadedModels, attention_specs, graph_bytes, load_model
-from pyengine.model.torch.memory import Measured, Memory, divide, stage
-from pyengine.model.torch.queue import CudaCapturer, CudaQueue
 from pyengine.model.torch.runner import TorchRunner
-from pyengine.model.torch.warm_up import capture_graphs, warm_up
+from pyengine.model.torch.start.loading import (
+    LoadedModels,
+    attention_specs,
+    graph_bytes,
+    load_model,
+)
+from pyengine.model.torch.start.warm_up import capture_graphs, warm_up
 from pyengine.settings.config import EngineConfig
 
 

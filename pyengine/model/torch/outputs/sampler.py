@@ -13,8 +13,8 @@ from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
 from pyengine.kernels.sampling import reference as sampling_reference
 from pyengine.kernels.sampling import sample as sampling
 from pyengine.kernels.sampling.inputs import SamplingInputs
-from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.results import Results, Wanted
+from pyengine.model.torch.device.device_step import DeviceStep
+from pyengine.model.torch.outputs.results import Results, Wanted
 
 Call = Callable[..., None]
 

@@ -11,13 +11,13 @@ from pyengine.model.runner import ModelInfo
 from pyengine.model.spec import ModelSpec
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.spec import AttentionSpec
+from pyengine.model.torch.device.graphs import Graphs
+from pyengine.model.torch.device.memory import GRAPH_MIB
+from pyengine.model.torch.device.queue import DeviceQueue
 from pyengine.model.torch.draft import TorchDraft
-from pyengine.model.torch.graphs import Graphs
 from pyengine.model.torch.layers.fused_selection import FusedMixtures
 from pyengine.model.torch.layers.parts import TorchParts
-from pyengine.model.torch.memory import GRAPH_MIB
 from pyengine.model.torch.model import TorchModel
-from pyengine.model.torch.queue import DeviceQueue
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.weights.loader import open_weights
 from pyengine.settings.config import EngineConfig

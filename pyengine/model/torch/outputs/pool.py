@@ -4,8 +4,8 @@ from typing import Protocol
 
 import torch
 
-from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.queue import DeviceQueue
+from pyengine.model.torch.device.device_step import DeviceStep
+from pyengine.model.torch.device.queue import DeviceQueue
 
 
 class StateModel(Protocol):

@@ -9,10 +9,10 @@ import torch
 from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import Sampled
-from pyengine.model.torch.graphs import Key
-from pyengine.model.torch.prompt_scores import Scores
-from pyengine.model.torch.queue import DeviceQueue, EventMark
-from pyengine.model.torch.results import Results
+from pyengine.model.torch.device.graphs import Key
+from pyengine.model.torch.device.queue import DeviceQueue, EventMark
+from pyengine.model.torch.outputs.prompt_scores import Scores
+from pyengine.model.torch.outputs.results import Results
 
 
 class StepOwner(Protocol):

@@ -11,7 +11,7 @@ import numpy as np
 from pyengine.kernels.layers.tiles import BORDERS
 from pyengine.model.batch import StepBuffers
 from pyengine.model.step_fields import sampling_rows
-from pyengine.model.torch.graphs import MAX_TOKENS
+from pyengine.model.torch.device.graphs import MAX_TOKENS
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.sampling import MAX_LOGPROBS
 

@@ -7,8 +7,8 @@ import torch
 
 from pyengine.kernels.sampling.top_logprobs import top_logprobs, top_logprobs_reference
 from pyengine.model.runner import LogProbs
-from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.queue import DeviceQueue
+from pyengine.model.torch.device.device_step import DeviceStep
+from pyengine.model.torch.device.queue import DeviceQueue
 from pyengine.sampling import MAX_LOGPROBS
 
 

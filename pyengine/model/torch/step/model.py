@@ -7,8 +7,8 @@ import torch
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import Sampled
 from pyengine.model.torch.attention.backend import AttentionBackend
-from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.sampler import TorchSampler
+from pyengine.model.torch.device.device_step import DeviceStep
+from pyengine.model.torch.outputs.sampler import TorchSampler
 
 
 class StepModel(Protocol):

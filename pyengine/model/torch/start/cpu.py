@@ -11,11 +11,16 @@ from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.by_kind import joined
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.torch import TorchAttention
+from pyengine.model.torch.device.graphs import Capturer, Graphs
+from pyengine.model.torch.device.queue import CpuQueue, DeviceQueue
 from pyengine.model.torch.draft import pass_layout
-from pyengine.model.torch.graphs import Capturer, Graphs
-from pyengine.model.torch.loading import LoadedModels, attention_specs, graph_bytes, load_model
-from pyengine.model.torch.queue import CpuQueue, DeviceQueue
 from pyengine.model.torch.runner import TorchRunner
+from pyengine.model.torch.start.loading import (
+    LoadedModels,
+    attention_specs,
+    graph_bytes,
+    load_model,
+)
 from pyengine.settings.config import EngineConfig
 
 

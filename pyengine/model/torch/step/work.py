@@ -15,12 +15,12 @@ import torch
 
 from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
-from pyengine.model.torch.device_step import DeviceStep
-from pyengine.model.torch.graphs import MAX_TOKENS, Graphs, bucket, mixed_bucket
-from pyengine.model.torch.results import Wanted
-from pyengine.model.torch.sampler import TorchSampler
-from pyengine.model.torch.step import TorchStep
-from pyengine.model.torch.step_model import Drafter, StepModel
+from pyengine.model.torch.device.device_step import DeviceStep
+from pyengine.model.torch.device.graphs import MAX_TOKENS, Graphs, bucket, mixed_bucket
+from pyengine.model.torch.outputs.results import Wanted
+from pyengine.model.torch.outputs.sampler import TorchSampler
+from pyengine.model.torch.step.in_flight import TorchStep
+from pyengine.model.torch.step.model import Drafter, StepModel
 
 
 class StepWork:

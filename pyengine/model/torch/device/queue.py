@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import torch
 
-from pyengine.model.torch.clock import Mark
-from pyengine.model.torch.graphs import Graph
+from pyengine.model.torch.device.clock import Mark
+from pyengine.model.torch.device.graphs import Graph
 
 
 class EventMark(Mark, Protocol):
@@ -226,7 +226,7 @@ class CudaQueue:
 class CudaCapturer:
     """Captures what is queued on the current stream.
 
-    See :class:`pyengine.model.torch.graphs.Capturer`.
+    See :class:`pyengine.model.torch.device.graphs.Capturer`.
 
     It is the stream that steps were queued on already, so that what libraries allocate for a stream
     is there, and graphs take little beside their nodes. Neither waits for the device: a step may be
@@ -234,7 +234,7 @@ class CudaCapturer:
     """
 
     def capture(self, work: Callable[[], None]) -> tuple[Graph, int]:
-        """See :class:`pyengine.model.torch.graphs.Capturer`."""
+        """See :class:`pyengine.model.torch.device.graphs.Capturer`."""
         before, _ = torch.cuda.mem_get_info()
         graph: Any = torch.cuda.CUDAGraph()
         pool = torch.cuda.graph_pool_handle()

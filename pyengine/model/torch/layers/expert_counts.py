@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch
 
-from pyengine.model.torch.queue import DeviceQueue, EventMark
+from pyengine.model.torch.device.queue import DeviceQueue, EventMark
 from pyengine.telemetry.experts import ExpertLoad
 
 

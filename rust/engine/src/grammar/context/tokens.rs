@@ -1,21 +1,11 @@
-//! The tokenizer as grammars need it: the bytes of every token, a trie of them, and how text is tokenized.
+//! A loaded tokenizer: the bytes of every token, tries of them, and how text is tokenized.
 //!
-//! ```text
-//!  ids      0 ... tokenizer's ... │ ... holes of the model's logits ... │ vocab_size
-//!  trie     text tokens; special ones behind a marker that no text has  │ means "the text may end here"
-//! ```
-//!
-//! Special tokens (and the model's end tokens) never match text. llguidance gets an id beyond the vocabulary as its end
-//! token instead of the model's, so that a grammar may have those within the text.
-//!
-//! Loading is O(vocabulary) and takes up to seconds. It happens once, on the thread that needs it first. Everything after
-//! is a look-up.
+//! Loading is O(vocabulary). Look-ups are O(1), and O(bytes) where bytes are looked for.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use llguidance::api::ParserLimits;
 use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 use tokenizers::Tokenizer;
 
@@ -28,75 +18,6 @@ use crate::grammar::trie::Trie;
 
 /// The trie takes no longer tokens; tokenizers have them for runs of spaces only.
 const LONGEST_TOKEN: usize = 1000;
-/// The trie's ids have 24 bits.
-const LARGEST_VOCABULARY: usize = (1 << 24) - 2;
-/// A tokenizer for grammars, loaded when it is first needed.
-pub struct GrammarContext {
-    /// The tokenizer.json, until it has been loaded.
-    text: Mutex<Option<String>>,
-    end_tokens: Vec<u32>,
-    vocab_size: usize,
-    loaded: OnceLock<Result<Arc<Tokens>>>,
-    masks: Arc<MaskCache>,
-}
-
-impl GrammarContext {
-    /// A context for a `tokenizer.json`, tokens that end an answer, and as many logits as the model has.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`]: no end tokens, or one beyond the vocabulary, or an empty or too large vocabulary.
-    /// A mistake in the `tokenizer.json` is an error of [`load`](Self::load).
-    pub fn from_tokenizer_json(text: &str, end_token_ids: &[u32], vocab_size: usize) -> Result<Self> {
-        if vocab_size == 0 || vocab_size > LARGEST_VOCABULARY {
-            return Err(Error::InvalidArgument(format!(
-                "vocab_size must be in 1..={LARGEST_VOCABULARY}, not {vocab_size}"
-            )));
-        }
-        if let Some(id) = end_token_ids.iter().find(|id| **id as usize >= vocab_size) {
-            return Err(Error::InvalidArgument(format!(
-                "end token {id} is beyond the vocabulary of {vocab_size}"
-            )));
-        }
-        let mut end_tokens = end_token_ids.to_vec();
-        end_tokens.sort_unstable();
-        end_tokens.dedup();
-        if end_tokens.is_empty() {
-            return Err(Error::InvalidArgument("a grammar needs an end token to end its text with".into()));
-        }
-        Ok(Self {
-            text: Mutex::new(Some(text.to_owned())),
-            end_tokens,
-            vocab_size,
-            loaded: OnceLock::new(),
-            masks: Arc::new(MaskCache::new()),
-        })
-    }
-
-    /// The tokens. Loads them at the first call, and waits while another thread does.
-    ///
-    /// # Errors
-    /// [`Error::UnsupportedTokenizer`], at every call.
-    pub fn load(&self) -> Result<Arc<Tokens>> {
-        self.loaded
-            .get_or_init(|| {
-                let text = self.text.lock().unwrap_or_else(PoisonError::into_inner).take();
-                Tokens::load(&text.unwrap_or_default(), &self.end_tokens, self.vocab_size, &self.masks)
-                    .map(Arc::new)
-            })
-            .clone()
-    }
-
-    /// How many masks were found in the cache, how many had to be made, and how many bytes it holds.
-    pub(crate) fn mask_counts(&self) -> [u64; 3] {
-        self.masks.counts()
-    }
-
-    /// How many ids a mask covers.
-    #[cfg(feature = "python")]
-    pub fn vocab_size(&self) -> usize {
-        self.vocab_size
-    }
-}
 
 /// A loaded tokenizer.
 pub struct Tokens {
@@ -122,7 +43,12 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    fn load(text: &str, end_tokens: &[u32], vocab_size: usize, masks: &Arc<MaskCache>) -> Result<Self> {
+    pub(super) fn load(
+        text: &str,
+        end_tokens: &[u32],
+        vocab_size: usize,
+        masks: &Arc<MaskCache>,
+    ) -> Result<Self> {
         let vocabulary = Vocabulary::from_tokenizer_json(text)?;
         let mut tokenizer: Tokenizer =
             text.parse().map_err(|error| Error::UnsupportedTokenizer(format!("{error}")))?;
@@ -334,20 +260,6 @@ impl Tokens {
     }
 }
 
-/// Limits of llguidance: what it builds when compiling, and what a mask may cost before it gives up.
-pub(crate) fn limits() -> ParserLimits {
-    ParserLimits {
-        initial_lexer_fuel: 1_000_000,
-        // A mask that gives up ends the answer, but one that takes long holds up every other answer.
-        step_lexer_fuel: 2_000_000,
-        step_max_items: 50_000,
-        max_lexer_states: 50_000,
-        max_grammar_size: 300_000,
-        verbose_errors: false,
-        ..ParserLimits::default()
-    }
-}
-
 struct Environment {
     trie: TokTrie,
 }
@@ -364,90 +276,5 @@ impl TokenizerEnv for Environment {
     /// Masks allow every way to split the text into tokens; [`Tokens::tokenize`] gives the likely one.
     fn tokenize_is_canonical(&self) -> bool {
         false
-    }
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    /// A byte-level tokenizer of all bytes, some words and some special tokens; end token 0.
-    pub(crate) fn small(words: &[&str]) -> Arc<Tokens> {
-        context(words).load().unwrap()
-    }
-
-    pub(crate) fn context(words: &[&str]) -> GrammarContext {
-        let mut vocab = serde_json::Map::new();
-        let special = ["<|end|>", "<|stop|>", "<tool>", "</tool>"];
-        for name in special {
-            vocab.insert(name.to_owned(), vocab.len().into());
-        }
-        for byte in 0..=255u8 {
-            vocab.insert(alphabet(byte).to_string(), vocab.len().into());
-        }
-        for word in words {
-            let spelled: String = word.bytes().map(alphabet).collect();
-            vocab.insert(spelled, vocab.len().into());
-        }
-        let size = vocab.len() + 5;
-        let added: Vec<_> = (0..)
-            .zip(special)
-            .map(|(id, content)| {
-                serde_json::json!({"id": id, "content": content, "special": true, "single_word": false,
-                    "lstrip": false, "rstrip": false, "normalized": false})
-            })
-            .collect();
-        let json = serde_json::json!({
-            "version": "1.0", "truncation": null, "padding": null, "added_tokens": added, "normalizer": null,
-            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
-            "post_processor": null,
-            "decoder": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
-            "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null,
-                "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": true,
-                "vocab": vocab, "merges": []},
-        });
-        GrammarContext::from_tokenizer_json(&json.to_string(), &[0, 1], size).unwrap()
-    }
-
-    /// GPT-2's character for a byte.
-    fn alphabet(byte: u8) -> char {
-        let shown = |byte: &u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
-        if shown(&byte) {
-            return byte as char;
-        }
-        let rank = (0..byte).filter(|byte| !shown(byte)).count() as u32;
-        char::from_u32(256 + rank).unwrap()
-    }
-
-    #[test]
-    fn special_tokens_are_no_text() {
-        let tokens = small(&["the", " cat"]);
-        assert_eq!(tokens.vocab_size(), 4 + 256 + 2 + 5);
-        assert_eq!(tokens.special()[0], ("<|stop|>".to_owned(), 1));
-        assert_eq!(tokens.special_name(3), Some("</tool>"));
-        assert_eq!(tokens.find_special("a<tool>b</tool>"), [(1..7, 2), (8..15, 3)]);
-        assert_eq!(tokens.text_bytes(0), b"");
-        assert_eq!(tokens.text_bytes(261), b" cat");
-        assert_eq!(tokens.text_bytes(265), b"", "a hole");
-        assert_eq!(tokens.text_bytes(9999), b"");
-        assert_eq!(tokens.byte_token(b'a'), Some(4 + u32::from(b'a')));
-        assert_eq!(tokens.byte_token(0xff), None, "no text has it");
-        let mut out = Vec::new();
-        tokens.tokenize(b"the cat<tool>", &mut out);
-        let text: Vec<u8> = out.iter().flat_map(|token| tokens.text_bytes(*token).to_vec()).collect();
-        assert_eq!(text, b"the cat<tool>");
-        assert!(tokens.has_longer(b"th") && !tokens.has_longer(b"the"));
-    }
-
-    #[test]
-    fn what_is_wrong_is_said() {
-        for (ends, size) in [(&[][..], 5), (&[5], 5), (&[0], 0), (&[0], usize::MAX)] {
-            let context = GrammarContext::from_tokenizer_json("{}", ends, size);
-            assert!(matches!(context, Err(Error::InvalidArgument(_))));
-        }
-        let context = GrammarContext::from_tokenizer_json("{}", &[0], 5).unwrap();
-        for _ in 0..2 {
-            assert!(matches!(context.load(), Err(Error::UnsupportedTokenizer(_))));
-        }
     }
 }

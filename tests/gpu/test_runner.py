@@ -139,6 +139,37 @@ async def test_graphs_change_no_token(
         assert graphed.graphs.captures > 2
 
 
+@pytest.mark.parametrize("attention", [each for each in BACKENDS if each != "torch"])
+async def test_drafts_that_are_planned_ahead_change_no_token(
+    reference: tuple[Path, list[list[int]]], attention: str, runners: list[TorchRunner]
+) -> None:
+    """The model drafts for itself; with FlashInfer what follows drafts in flight is Triton's."""
+    folder, expected = reference
+    exact = attention in EXACT
+    given: dict[str, Any] = {"dtype": "float32" if exact else "bfloat16", "kv_cache_mib": 64}
+    drafting: dict[str, Any] = {
+        "draft_model": str(folder), "speculation": ("draft_model",), "_adaptive_drafts": False,
+    }  # fmt: skip
+    answers = []
+    for how in ({"speculation": ()}, drafting):
+        async with AsyncEngine(
+            folder, device="cuda", attention=attention, max_sequences=12, **given, **how
+        ) as engine:
+            await ask_all(engine)
+            answers.append(await ask_all(engine))
+            report = await engine.report()
+    assert not exact or answers == [expected, expected]
+    same = sum(one == other for one, other in zip(*answers, strict=True))
+    assert same >= len(expected) // 2
+    assert report["accepted_draft_model"] > 0.8 * report["drafted_draft_model"] > 100
+    assert report["free"] + report["cached"] == report["num_blocks"]
+    ahead = runners[1]
+    assert ahead.moves_rows
+    assert ahead.graphs is not None
+    behind = [key for key in ahead.graphs._kept if "moved_" in str(key)]
+    assert exact or behind
+
+
 def step_logits(runner: TorchRunner, tokens: list[int], chunk: int) -> torch.Tensor:
     """After ``tokens``, computed ``chunk`` at a time."""
     sequence, loop = Sequence(list(tokens), 0), Loop(runner, chunk)

@@ -65,7 +65,12 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     found = Gpu()
 
     def ready_by_kind(
-        specs: tuple[AttentionSpec, ...], device: torch.device, machine: Capabilities, asked: str
+        specs: tuple[AttentionSpec, ...],
+        device: torch.device,
+        machine: Capabilities,
+        asked: str,
+        *,
+        moves: bool,
     ) -> Ready:
         (spec,) = specs
         backend = TritonAttention(spec, device, processors=8)

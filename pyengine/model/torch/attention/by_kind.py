@@ -17,7 +17,8 @@ import torch
 
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.attention.backend import AttentionBackend, Rehearsal
-from pyengine.model.torch.attention.selection import Capabilities
+from pyengine.model.torch.attention.moved_rows import AttentionOfMovedRows
+from pyengine.model.torch.attention.selection import Capabilities, refusal
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.attention.warm_up import Ready, ready
@@ -116,8 +117,14 @@ def ready_by_kind(
     device: torch.device,
     machine: Capabilities,
     asked: str = "auto",
+    *,
+    moves: bool = False,
 ) -> Ready:
-    """As :func:`pyengine.model.torch.attention.warm_up.ready`, for each kind of layers."""
+    """As :func:`pyengine.model.torch.attention.warm_up.ready`, for each kind of layers.
+
+    Where rows may follow drafts (``moves``), steps with such rows go to Triton's kernel if the
+    backend of other steps does not move rows.
+    """
     found: list[Ready] = []
     for spec in specs:
         found.append(ready(spec, device, machine, asked))
@@ -129,7 +136,15 @@ def ready_by_kind(
         why = "; ".join(
             f"{_words(spec)}: {each.why}" for spec, each in zip(specs, found, strict=True)
         )
-    return Ready(backend, why, machine)
+    unable = any(refusal("triton", spec, machine) for spec in specs)
+    if not moves or backend.moves_rows or not backend.captures or unable:
+        return Ready(backend, why, machine)
+    moving = [
+        each.backend if each.backend.moves_rows else ready(spec, device, machine, "triton").backend
+        for spec, each in zip(specs, found, strict=True)
+    ]
+    why += "; behind drafts in flight triton"
+    return Ready(AttentionOfMovedRows(backend, joined(specs, moving)), why, machine)
 
 
 def _words(spec: AttentionSpec) -> str:

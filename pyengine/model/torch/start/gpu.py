@@ -121,14 +121,18 @@ def _load(
         "Take a smaller model, or free the memory that others hold.",
         "model",
     ):
-        backend, why, machine = ready_by_kind(asked, device, detect(device), config.attention)
+        backend, why, machine = ready_by_kind(
+            asked, device, detect(device), config.attention, moves=spec.draft is not None
+        )
         fused = FusedMixtures(machine, device)
         model = load_model(spec, layout, device, backend, progress, group, fused)
         if spec.draft is not None:
             # Attention knows the step that it was planned for: each model has its own.
             passes = pass_layout(layout, spec.draft.info)
             asked = attention_specs(spec.draft.info, passes)
-            draft_backend = ready_by_kind(asked, device, machine, config.attention).backend
+            draft_backend = ready_by_kind(
+                asked, device, machine, config.attention, moves=True
+            ).backend
             draft_spec = replace(spec.draft, num_blocks=spec.num_blocks)
             draft = load_model(draft_spec, passes, device, draft_backend, progress, None, fused)
     # Memory that only loading needed is not needed by steps.

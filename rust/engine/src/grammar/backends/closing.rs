@@ -1,7 +1,6 @@
 //! Completions of answers: how they are spelled, and how far an answer has followed one.
 
-use crate::grammar::backends::parser::Step;
-use crate::grammar::context::Tokens;
+use crate::grammar::context::{Step, Tokens};
 
 /// How many steps of a completion `token` covers, if the completion begins with its bytes.
 pub(crate) fn behind(path: &[Step], token: u32, tokens: &Tokens) -> Option<usize> {

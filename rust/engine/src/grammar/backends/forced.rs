@@ -10,8 +10,8 @@
 use anyhow::ensure;
 use llguidance::toktrie::TokTrie;
 
-use crate::grammar::backends::parser::{Parser, Step};
-use crate::grammar::context::Tokens;
+use crate::grammar::backends::parser::Parser;
+use crate::grammar::context::{Step, Tokens};
 
 /// At most this many bytes are forced at once.
 const MAX_BYTES: usize = 1 << 14;

@@ -16,9 +16,9 @@ use llguidance::Logger;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::earley::CGrammar;
 
-use crate::grammar::backends::parser::{Automaton, Parser, SkippedOnce, Step};
+use crate::grammar::backends::parser::{Automaton, Parser, SkippedOnce};
 use crate::grammar::backends::{closing, forced};
-use crate::grammar::context::{Tokens, limits};
+use crate::grammar::context::{Step, Tokens, limits};
 use crate::grammar::lowering::Lowered;
 use crate::grammar::lowering::description::refusal;
 use crate::grammar::masks::Mask;

@@ -20,6 +20,7 @@ use llguidance::api::ParserLimits;
 use crate::error::{Error, Result};
 use crate::grammar::masks::MaskCache;
 
+pub(crate) use tokens::Step;
 pub use tokens::Tokens;
 
 /// The trie's ids have 24 bits.

@@ -11,13 +11,20 @@ use tokenizers::Tokenizer;
 
 use crate::detokenizer::Vocabulary;
 use crate::error::{Error, Result};
-use crate::grammar::backends::parser::Step;
 use crate::grammar::masks::{Mask, MaskCache};
 use crate::grammar::plain::Plain;
 use crate::grammar::trie::Trie;
 
 /// The trie takes no longer tokens; tokenizers have them for runs of spaces only.
 const LONGEST_TOKEN: usize = 1000;
+
+/// A part of a text as grammars write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Byte(u8),
+    /// A special token.
+    Special(u32),
+}
 
 /// A loaded tokenizer.
 pub struct Tokens {

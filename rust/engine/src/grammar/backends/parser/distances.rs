@@ -8,11 +8,9 @@ use std::sync::Arc;
 use llguidance::earley::{ParamCond, ParamValue};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::paths::{Node, Paths, Way};
+use super::paths::{NEVER, Node, Paths, Way};
 use super::rules::{END, Element, Rules};
 
-/// What cannot be completed.
-pub(super) const NEVER: u32 = u32::MAX / 4;
 /// The distances in one grammar.
 #[derive(Debug, Default)]
 pub(super) struct Distances {

@@ -17,7 +17,6 @@ use llguidance::earley::regexvec::{LexemeSet, RegexVec};
 use rustc_hash::FxHashMap;
 
 use super::alphabet::Alphabets;
-use super::plain::PlainCharacters;
 
 /// The number of a set of lexemes.
 pub(super) type SetId = u32;
@@ -57,7 +56,6 @@ pub(super) struct Lexer {
     known: FxHashMap<Box<[u32]>, SetId>,
     /// The lexemes that have ended in a state, and those that end with the byte that leads there; by state.
     ended: Vec<[SetId; 2]>,
-    pub(super) plain: PlainCharacters,
     alphabets: Alphabets,
     /// By class, whether its white space comes once.
     once: Vec<bool>,
@@ -75,7 +73,6 @@ impl Lexer {
         let mut automaton = spec.to_regex_vec(&mut limits)?;
         let all = automaton.initial_state(&spec.all_lexemes());
         let first = std::array::from_fn(|byte| !automaton.transition(all, byte as u8).is_dead());
-        let plain = PlainCharacters::new(|byte| automaton.alpha().map(byte));
         let mut special = FxHashMap::default();
         for (number, _) in spec.lexemes.iter().enumerate() {
             let mut one = spec.alloc_lexeme_set();
@@ -92,7 +89,6 @@ impl Lexer {
             single: vec![UNKNOWN; spec.lexemes.len()],
             known: FxHashMap::default(),
             ended: Vec::new(),
-            plain,
             alphabets: Alphabets::new(),
             once: skipped_once(spec, once)?,
             special,
@@ -158,6 +154,11 @@ impl Lexer {
             true => Move::Nowhere,
             false => Move::EndsWith(self.ends_with(next)),
         }
+    }
+
+    /// The class of a byte: no lexeme tells bytes of one class apart.
+    pub fn byte_class(&self, byte: u8) -> usize {
+        self.automaton.alpha().map(byte)
     }
 
     /// Lets one byte stand for all that the lexemes of a state do not tell apart.

@@ -16,10 +16,32 @@
 //! [`MaskCache`](crate::grammar::masks::MaskCache) keeps one mask for all of them.
 //!
 //! A token is O(its bytes), a mask that is kept a look-up. Another costs the ways out of the lexer's state.
+//!
+//! Its modules, each of which imports only those below it:
+//!
+//! ```text
+//!  text     warm             one request's text            masks made before a request comes
+//!     automaton              the lock that requests share
+//!
+//!  mask     shortest         what may come at a place      how a text ends soonest
+//!     unlike                 arrays of different items
+//!     moves                  places, and how a text goes on from one to the next
+//!     states                 all parts of a grammar's states
+//!
+//!  views                     of rows: what their masks depend on
+//!  costs, distances, paths           how far they are from an end
+//!  verdicts, search, ways    of the lexer's states: what they say of all tokens
+//!  plain                             where plain characters lead
+//!  rows     memory, values   Earley's rows                 what is remembered of arrays
+//!  rules    lexer, alphabet  the grammar as llguidance has compiled it
+//! ```
 
 mod alphabet;
+mod automaton;
+mod costs;
 mod distances;
 mod lexer;
+mod mask;
 mod memory;
 mod moves;
 mod paths;
@@ -28,6 +50,7 @@ mod rows;
 mod rules;
 mod search;
 mod shortest;
+mod states;
 mod text;
 mod unlike;
 mod values;
@@ -36,161 +59,9 @@ mod views;
 mod warm;
 mod ways;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use anyhow::{Result, anyhow, bail, ensure};
-use llguidance::api::ParserLimits;
-use llguidance::earley::CGrammar;
-
-use crate::grammar::context::Tokens;
-use lexer::Lexer;
-use memory::Memories;
-use rows::Rows;
-use rules::Rules;
-use shortest::Costs;
-use verdicts::Verdicts;
-use views::Views;
-
+pub(crate) use automaton::Automaton;
 pub(crate) use lexer::SkippedOnce;
-pub(crate) use shortest::Step;
 pub(crate) use text::Parser;
-
-/// An automaton that has grown by more bytes is left to the requests that have it; others get a new one.
-const MAX_GROWTH: usize = 16 << 20;
-/// A lexeme of more weight has its automaton built when the grammar is compiled.
-const HEAVY_LEXEME: u32 = 1000;
-
-/// A grammar's states so far.
-pub(crate) struct Automaton {
-    number: u64,
-    tokens: Arc<Tokens>,
-    inner: Mutex<Inner>,
-    /// No more requests are to get it: it has given up, or holds too much.
-    retired: AtomicBool,
-}
-
-struct Inner {
-    rules: Arc<Rules>,
-    lexer: Lexer,
-    rows: Rows,
-    memories: Memories,
-    verdicts: Verdicts,
-    views: Views,
-    costs: Costs,
-    limits: ParserLimits,
-    /// How many items the call may make in all.
-    max_made: usize,
-    /// How many bytes it may hold.
-    max_bytes: usize,
-}
-
-impl Automaton {
-    /// The automaton of a grammar, with its first state.
-    ///
-    /// # Errors
-    /// Its lexer is too large.
-    pub fn new(
-        tokens: &Arc<Tokens>,
-        grammar: &Arc<CGrammar>,
-        limits: &ParserLimits,
-        once: &SkippedOnce,
-    ) -> Result<Self> {
-        static NUMBERS: AtomicU64 = AtomicU64::new(0);
-        let rules = Arc::new(Rules::new(grammar));
-        let mut lexer = Lexer::new(grammar, limits, once)?;
-        let rows = Rows::new(&rules, &mut lexer);
-        let mut inner = Inner {
-            rules,
-            lexer,
-            rows,
-            memories: Memories::default(),
-            verdicts: Verdicts::default(),
-            views: Views::default(),
-            costs: Costs::default(),
-            limits: limits.clone(),
-            max_made: usize::MAX,
-            max_bytes: 0,
-        };
-        inner.max_bytes = inner.memory() + MAX_GROWTH;
-        Ok(Self {
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            tokens: tokens.clone(),
-            inner: Mutex::new(inner),
-            retired: AtomicBool::new(false),
-        })
-    }
-
-    /// Builds the lexer's states of large lexemes.
-    ///
-    /// # Errors
-    /// That takes too much work.
-    pub fn prepare(&self) -> Result<()> {
-        let mut inner = self.lock();
-        let fuel = inner.limits.initial_lexer_fuel;
-        inner.lexer.refuel(fuel);
-        let Inner { lexer, verdicts, .. } = &mut *inner;
-        for start in lexer.heavy(HEAVY_LEXEME) {
-            verdicts.of(&self.tokens, lexer, start);
-        }
-        ensure!(lexer.error().is_none(), "its texts need too large an automaton");
-        Ok(())
-    }
-
-    /// Whether no more requests are to get it.
-    pub fn is_retired(&self) -> bool {
-        self.retired.load(Ordering::Relaxed)
-    }
-
-    /// About how many bytes it holds.
-    pub fn memory(&self) -> usize {
-        self.lock().memory()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Works on the states, within the limits of one mask. A lexer that has given up is of no more use to any request.
-    fn work<T>(&self, work: impl FnOnce(&mut Inner, &Tokens) -> T) -> Result<T> {
-        let inner = self.inner.lock();
-        // A panic may have left it broken.
-        let mut inner =
-            inner.map_err(|_| anyhow!("the grammar's parser panicked")).inspect_err(|_| self.retire())?;
-        inner.max_made = inner.rows.made() + inner.limits.step_max_items;
-        let fuel = inner.limits.step_lexer_fuel;
-        inner.lexer.refuel(fuel);
-        let value = work(&mut inner, &self.tokens);
-        let checked = inner.check();
-        if inner.lexer.error().is_some() || inner.memory() > inner.max_bytes {
-            self.retire();
-        }
-        checked.map(|()| value)
-    }
-
-    fn retire(&self) {
-        self.retired.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Inner {
-    /// # Errors
-    /// The work went beyond a limit, and its result may be wrong.
-    fn check(&self) -> Result<()> {
-        if let Some(error) = self.lexer.error() {
-            bail!("lexer error: {error}");
-        }
-        let limit = self.limits.step_max_items;
-        ensure!(self.rows.made() <= self.max_made, "parser error: too many items (limit {limit})");
-        Ok(())
-    }
-
-    fn memory(&self) -> usize {
-        let said = self.verdicts.memory() + self.views.memory() + self.costs.memory();
-        let said = said + self.memories.memory();
-        self.rules.memory() + self.lexer.memory() + self.rows.memory() + said
-    }
-}
 
 #[cfg(test)]
 mod tests;

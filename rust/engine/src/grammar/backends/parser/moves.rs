@@ -3,10 +3,10 @@
 use llguidance::derivre::{NextByte, StateID};
 use llguidance::toktrie::TokTrie;
 
-use super::Inner;
 use super::lexer::{Move, SetId};
 use super::memory::{MemoryId, NOTHING, Stage};
 use super::rows::RowId;
+use super::states::States;
 use crate::grammar::context::Tokens;
 use crate::grammar::trie::Reader;
 
@@ -21,7 +21,7 @@ pub(super) struct Place {
     pub memory: MemoryId,
 }
 
-impl Inner {
+impl States {
     /// The place before any text.
     pub(super) fn first(&self) -> Place {
         Place { row: 0, state: self.rows.get(0).start, pending: false, memory: NOTHING }
@@ -164,13 +164,13 @@ impl Inner {
 
 /// A walk over tokens from a place.
 pub(super) struct Walk<'a> {
-    inner: &'a mut Inner,
+    inner: &'a mut States,
     places: Vec<Place>,
     pub found: Vec<u32>,
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(inner: &'a mut Inner, place: Place) -> Self {
+    pub fn new(inner: &'a mut States, place: Place) -> Self {
         Self { inner, places: vec![place], found: Vec::new() }
     }
 }

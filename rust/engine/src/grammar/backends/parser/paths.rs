@@ -16,10 +16,11 @@ use std::collections::BinaryHeap;
 use llguidance::earley::{ParamCond, ParamExpr, ParamValue};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::distances::NEVER;
-
 /// So many symbols with parameters are tried in one search; one that finds no end gives what it must cost at least.
 const MAX_NODES: usize = 20_000;
+
+/// What cannot be completed.
+pub(super) const NEVER: u32 = u32::MAX / 4;
 
 /// A symbol with its parameter.
 pub(super) type Node = (u32, u64);

@@ -8,7 +8,6 @@
 //! O(classes of bytes) a state; known afterwards.
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 
 use llguidance::derivre::StateID;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -52,7 +51,7 @@ enum AfterPlain {
 
 /// Where plain characters lead, by state.
 pub(super) struct PlainCharacters {
-    bytes: Arc<Bytes>,
+    bytes: Bytes,
     after: FxHashMap<u32, AfterPlain>,
 }
 
@@ -65,8 +64,9 @@ struct Bytes {
 }
 
 impl PlainCharacters {
-    /// Where nothing is known yet; `class` gives the class of a byte.
-    pub fn new(class: impl Fn(u8) -> usize) -> Self {
+    /// Where nothing is known yet of this lexer's states.
+    pub fn new(lexer: &Lexer) -> Self {
+        let class = |byte| lexer.byte_class(byte);
         let one_each = |bytes: &mut dyn Iterator<Item = u8>| {
             let mut seen = FxHashSet::default();
             bytes.filter(|byte| seen.insert(class(*byte))).collect::<Vec<u8>>()
@@ -83,16 +83,14 @@ impl PlainCharacters {
             }
         }
         let continuation = one_each(&mut CONTINUATION.clone());
-        Self { bytes: Arc::new(Bytes { ascii, longer, continuation }), after: FxHashMap::default() }
+        Self { bytes: Bytes { ascii, longer, continuation }, after: FxHashMap::default() }
     }
-}
 
-impl Lexer {
     /// How many plain characters may come in a state, whichever they are; None if that depends on them. More than `most`
     /// are not told apart.
-    pub fn plain(&mut self, mut state: StateID, most: usize) -> Option<Plain> {
+    pub fn plain(&mut self, lexer: &mut Lexer, mut state: StateID, most: usize) -> Option<Plain> {
         for count in 0..=most {
-            match self.after_plain(state) {
+            match self.after_plain(lexer, state) {
                 AfterPlain::State(next) if next == state && count == 0 => return Some(Plain::Free),
                 AfterPlain::State(next) => state = next,
                 AfterPlain::Nothing => return Some(Plain::AtMost(count)),
@@ -103,78 +101,72 @@ impl Lexer {
     }
 
     /// The state to which most plain ASCII characters lead from this one, if any number of plain characters may come there.
-    pub fn mostly_free(&mut self, state: StateID) -> Option<StateID> {
-        if self.forced(state).is_some() {
+    pub fn mostly_free(&mut self, lexer: &mut Lexer, state: StateID) -> Option<StateID> {
+        if lexer.forced(state).is_some() {
             return None;
         }
-        let bytes = self.plain.bytes.clone();
+        let ascii = &self.bytes.ascii;
         let mut counts: FxHashMap<u32, (usize, StateID)> = FxHashMap::default();
-        for byte in &bytes.ascii {
-            if let Move::To(next) = self.advance(state, *byte) {
+        for byte in ascii {
+            if let Move::To(next) = lexer.advance(state, *byte) {
                 counts.entry(next.as_usize() as u32).or_insert((0, next)).0 += 1;
             }
         }
         let (count, free) = counts.into_values().max_by_key(|(count, next)| (*count, next.as_usize()))?;
-        let is_free = count * 2 > bytes.ascii.len() && self.plain(free, 0) == Some(Plain::Free);
+        let is_free = count * 2 > ascii.len() && self.plain(lexer, free, 0) == Some(Plain::Free);
         is_free.then_some(free)
     }
 
     /// Where a plain character leads from a state, if all lead to the same.
-    fn after_plain(&mut self, state: StateID) -> AfterPlain {
-        if let Some(byte) = self.forced(state) {
+    fn after_plain(&mut self, lexer: &mut Lexer, state: StateID) -> AfterPlain {
+        if let Some(byte) = lexer.forced(state) {
             let is_plain = is_plain(char::from(byte)) || !byte.is_ascii();
             return if is_plain { AfterPlain::Differs } else { AfterPlain::Nothing };
         }
-        let key = state.as_usize() as u32;
-        if let Some(known) = self.plain.after.get(&key) {
-            return *known;
-        }
-        let bytes = self.plain.bytes.clone();
-        let after = self.after_all(state, &bytes);
-        self.plain.after.insert(key, after);
-        after
+        let bytes = &self.bytes;
+        *self.after.entry(state.as_usize() as u32).or_insert_with(|| after_all(lexer, state, bytes))
     }
+}
 
-    fn after_all(&mut self, state: StateID, bytes: &Bytes) -> AfterPlain {
-        if let AfterPlain::State(_) = self.after_each(state, &bytes.ascii[..bytes.ascii.len().min(PROBE)]) {
-            self.find_alphabet(state);
-        }
-        let first = self.after_each(state, &bytes.ascii);
-        if first == AfterPlain::Differs {
-            return first;
-        }
-        for (lead, second, behind) in &bytes.longer {
-            let AfterPlain::State(begun) = self.after_each(state, &[*lead]) else {
-                if first == AfterPlain::Nothing && self.advance(state, *lead) == Move::Nowhere {
-                    continue;
-                }
-                return AfterPlain::Differs;
-            };
-            let mut now = self.after_each(begun, second);
-            for _ in 0..*behind {
-                let AfterPlain::State(next) = now else { return AfterPlain::Differs };
-                now = self.after_each(next, &bytes.continuation);
-            }
-            if now != first {
-                return AfterPlain::Differs;
-            }
-        }
-        first
+fn after_all(lexer: &mut Lexer, state: StateID, bytes: &Bytes) -> AfterPlain {
+    if let AfterPlain::State(_) = after_each(lexer, state, &bytes.ascii[..bytes.ascii.len().min(PROBE)]) {
+        lexer.find_alphabet(state);
     }
+    let first = after_each(lexer, state, &bytes.ascii);
+    if first == AfterPlain::Differs {
+        return first;
+    }
+    for (lead, second, behind) in &bytes.longer {
+        let AfterPlain::State(begun) = after_each(lexer, state, &[*lead]) else {
+            if first == AfterPlain::Nothing && lexer.advance(state, *lead) == Move::Nowhere {
+                continue;
+            }
+            return AfterPlain::Differs;
+        };
+        let mut now = after_each(lexer, begun, second);
+        for _ in 0..*behind {
+            let AfterPlain::State(next) = now else { return AfterPlain::Differs };
+            now = after_each(lexer, next, &bytes.continuation);
+        }
+        if now != first {
+            return AfterPlain::Differs;
+        }
+    }
+    first
+}
 
-    /// The one state that all these bytes lead to.
-    fn after_each(&mut self, state: StateID, bytes: &[u8]) -> AfterPlain {
-        let mut one = None;
-        for byte in bytes {
-            let next = match self.advance(state, *byte) {
-                Move::To(next) => AfterPlain::State(next),
-                Move::Nowhere => AfterPlain::Nothing,
-                Move::EndedBefore(_) | Move::EndsWith(_) => return AfterPlain::Differs,
-            };
-            if *one.get_or_insert(next) != next {
-                return AfterPlain::Differs;
-            }
+/// The one state that all these bytes lead to.
+fn after_each(lexer: &mut Lexer, state: StateID, bytes: &[u8]) -> AfterPlain {
+    let mut one = None;
+    for byte in bytes {
+        let next = match lexer.advance(state, *byte) {
+            Move::To(next) => AfterPlain::State(next),
+            Move::Nowhere => AfterPlain::Nothing,
+            Move::EndedBefore(_) | Move::EndsWith(_) => return AfterPlain::Differs,
+        };
+        if *one.get_or_insert(next) != next {
+            return AfterPlain::Differs;
         }
-        one.unwrap_or(AfterPlain::Differs)
     }
+    one.unwrap_or(AfterPlain::Differs)
 }

@@ -2,6 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use std::sync::Arc;
+
 use llguidance::api::{GrammarInit, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::InferenceCapabilities;
@@ -10,11 +12,11 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
-use super::*;
 use crate::grammar::Compiled;
 use crate::grammar::backends::llguidance::Llguidance;
 use crate::grammar::backends::tests::allowed;
 use crate::grammar::cancellation::CancelToken;
+use crate::grammar::context::Tokens;
 use crate::grammar::context::limits;
 use crate::grammar::context::tests::small;
 use crate::grammar::lowering::description::Description;

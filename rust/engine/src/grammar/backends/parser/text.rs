@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 
+use super::automaton::Automaton;
 use super::moves::{AnyToken, Place, Walk};
-use super::{Automaton, Inner, Step};
-use crate::grammar::context::Tokens;
+use super::states::States;
+use crate::grammar::context::{Step, Tokens};
 use crate::grammar::masks::Mask;
 
 /// The state of one text.
@@ -58,7 +59,7 @@ impl Parser {
         self.take_if(|inner, _, place| inner.push(place, byte))
     }
 
-    fn take_if(&mut self, next: impl FnOnce(&mut Inner, &Tokens, Place) -> Option<Place>) -> Result<bool> {
+    fn take_if(&mut self, next: impl FnOnce(&mut States, &Tokens, Place) -> Option<Place>) -> Result<bool> {
         if self.over {
             return Ok(false);
         }
@@ -133,7 +134,7 @@ impl Parser {
     /// The mask if it is kept.
     pub fn known_mask(&self) -> Option<Arc<Mask>> {
         let (place, number) = (self.place(), self.automaton.number);
-        let key = self.automaton.inner.lock().ok()?.known_key(place, number)?;
+        let key = self.automaton.lock_whole()?.known_key(place, number)?;
         self.automaton.tokens.masks().get(&key)
     }
 

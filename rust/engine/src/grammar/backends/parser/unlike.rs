@@ -19,7 +19,8 @@ use rustc_hash::FxHashSet;
 
 use super::memory::{NOTHING, Stage, may_become};
 use super::moves::Place;
-use super::{Inner, values};
+use super::states::States;
+use super::values;
 use crate::grammar::context::Tokens;
 use crate::grammar::masks::Mask;
 use crate::grammar::trie::Reader;
@@ -29,7 +30,7 @@ const MAX_PLACES: usize = 2_000;
 /// Bytes that lead away from most values.
 const LIKELY: &[u8] = b"a0e_ \"";
 
-impl Inner {
+impl States {
     /// A mask without the tokens that repeat an item.
     pub(super) fn unlike(&mut self, tokens: &Tokens, place: Place, mask: Arc<Mask>) -> Arc<Mask> {
         if !self.rules.remembers {
@@ -163,6 +164,11 @@ impl Inner {
         None
     }
 
+    /// The nearest ends of the lexemes that a place is in, or that may begin there.
+    fn ends_from(&mut self, place: Place) -> Vec<Box<[u8]>> {
+        self.costs.ends(&mut self.lexer, place.state).iter().map(|end| end.text.clone()).collect()
+    }
+
     /// Whether the item of one place is still the same a byte later.
     fn goes_on(&self, place: Place, next: Place) -> bool {
         self.memories.is_before(place.memory, next.memory)
@@ -171,7 +177,7 @@ impl Inner {
 
 /// A walk over the tokens that go on as a value that has come, behind the end of an item too.
 struct Repeats<'a> {
-    inner: &'a mut Inner,
+    inner: &'a mut States,
     /// The values, ascending.
     values: Vec<Box<[u8]>>,
     /// Each with its item so far.

@@ -18,7 +18,7 @@ use llguidance::derivre::StateID;
 use rustc_hash::{FxHashMap, FxHasher};
 
 use super::lexer::Lexer;
-use super::plain::Plain;
+use super::plain::{Plain, PlainCharacters};
 use super::search::{Difference, FoundWay, Search};
 use super::ways::{Texts, WayOut};
 use crate::grammar::context::Tokens;
@@ -46,8 +46,8 @@ pub(super) struct Behind {
 }
 
 /// The verdicts of a lexer's states so far.
-#[derive(Default)]
 pub(super) struct Verdicts {
+    plain: PlainCharacters,
     all: Vec<Verdict>,
     /// By state; [`UNKNOWN`] where none was found yet.
     by_state: Vec<VerdictId>,
@@ -61,6 +61,21 @@ pub(super) struct Verdicts {
 }
 
 impl Verdicts {
+    /// Where nothing is known yet of this lexer's states.
+    pub fn new(lexer: &Lexer) -> Self {
+        Self {
+            plain: PlainCharacters::new(lexer),
+            all: Vec::new(),
+            by_state: Vec::new(),
+            by_content: FxHashMap::default(),
+            ways_out: FxHashMap::default(),
+            behind: Vec::new(),
+            behind_by_state: FxHashMap::default(),
+            ways: 0,
+            memory: 0,
+        }
+    }
+
     pub fn get(&self, verdict: VerdictId) -> &Verdict {
         &self.all[verdict as usize]
     }
@@ -84,12 +99,12 @@ impl Verdicts {
         if let Some(known) = self.known(state) {
             return known;
         }
-        let (begun, texts) = match lexer.plain(state, tokens.plain().longest()) {
+        let (begun, texts) = match self.plain.plain(lexer, state, tokens.plain().longest()) {
             Some(Plain::Free) => (tokens.plain().up_to(usize::MAX).clone(), Texts::Behind),
             Some(Plain::AtMost(count)) => (tokens.plain().up_to(count).clone(), Texts::Counted),
             None => (tokens.plain().up_to(0).clone(), Texts::All),
         };
-        let verdict = match lexer.mostly_free(state) {
+        let verdict = match self.plain.mostly_free(lexer, state) {
             Some(free) if matches!(texts, Texts::All) => self.differing(tokens, lexer, state, free),
             _ => {
                 let mut search = Search::new(lexer, state);

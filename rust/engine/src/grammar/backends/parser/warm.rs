@@ -11,8 +11,9 @@ use std::collections::VecDeque;
 use anyhow::Result;
 use rustc_hash::FxHashSet;
 
+use super::automaton::Automaton;
 use super::moves::Place;
-use super::{Automaton, Inner};
+use super::states::States;
 use crate::grammar::context::Tokens;
 
 /// So many masks are made.
@@ -67,7 +68,7 @@ struct Further {
     is_list: bool,
 }
 
-impl Inner {
+impl States {
     /// The places behind the bytes that lead through most strings.
     fn behind_bytes(&mut self, place: Place, bytes: &[u8]) -> Further {
         let places = bytes.iter().filter_map(|byte| self.push(place, *byte)).collect();

@@ -35,6 +35,19 @@ def test_no_value_comes_twice_however_it_is_written(whitespace: str) -> None:
             assert _taken(compiled, text) == validator.is_valid(json.loads(text)), text
 
 
+def test_numbers_are_equal_by_value_however_large_their_exponents_are() -> None:
+    compiled = demo().compile(_described(STRINGS | {"items": {"type": "number"}}))
+    huge = "1e99999999999999999999"
+    for other, same in [
+        ("10e99999999999999999998", True),
+        ("0.001E+100000000000000000002", True),
+        ("1e99999999999999999998", False),
+        ("-1e99999999999999999999", False),
+        ("1e-99999999999999999999", False),
+    ]:
+        assert _taken(compiled, f"[{huge}, {other}]") == (not same), other
+
+
 def test_a_value_is_free_again_in_another_array() -> None:
     schema = {
         "type": "object",

@@ -136,6 +136,24 @@ def test_what_else_a_schema_asks_is_kept(schema: Any, good: list[str], bad: list
     assert not any(accepts(schema, text) for text in bad)
 
 
+def test_more_keys_than_any_order_has_room_for_are_refused_or_ordered() -> None:
+    names = [f"k{at}" for at in range(70)]
+    inner = {"type": "object", "properties": {name: {"type": "null"} for name in names}}
+    schema = {"type": "object", "properties": {"a": inner, "b": {"type": "integer"}}}
+    description = {"kind": "json_schema", "schema": schema, "key_order": "any"}
+    said = "'properties' at #/properties/a: an object has 70; in any key order the limit is 64"
+    with pytest.raises(ValueError, match=said):
+        demo().compile(description)
+    grammar = demo().compile(description | {"unenforceable": "ignore"})
+    assert grammar.warnings == [f"{said}; its keys come in the order of the schema"]
+    kept = dict.fromkeys(names)
+    turned = dict.fromkeys(reversed(names))
+    assert demo().accepted(grammar, json.dumps({"a": kept, "b": 1})) is None
+    # Objects beside it keep to no order.
+    assert demo().accepted(grammar, json.dumps({"b": 1, "a": kept})) is None
+    assert demo().accepted(grammar, json.dumps({"b": 1, "a": turned})) is not None
+
+
 def test_an_answer_is_closed_whatever_came_first() -> None:
     state = demo().compile({"kind": "json_schema", "schema": ORDER, "key_order": "any"}).start()
     assert all(map(state.advance, demo().ids('{"b": "so far')))

@@ -16,7 +16,9 @@ from tests.reference import SCHEMA_SUITE
 NAMED = re.compile(r"'[$A-Za-z]+' at #|`false` at #|choice at #")
 
 
-async def _asked(http: httpx.AsyncClient, schema: Any, strict: bool) -> httpx.Response:
+async def _asked(
+    http: httpx.AsyncClient, schema: Any, strict: bool, **options: str
+) -> httpx.Response:
     made = {"name": "x", "schema": schema, "strict": strict}
     return await http.post(
         "/v1/chat/completions",
@@ -24,6 +26,7 @@ async def _asked(http: httpx.AsyncClient, schema: Any, strict: bool) -> httpx.Re
             "messages": [{"role": "user", "content": "?"}],
             "max_tokens": 1,
             "response_format": {"type": "json_schema", "json_schema": made},
+            "structured_outputs": options,
         },
     )
 
@@ -45,6 +48,28 @@ async def _checked(http: httpx.AsyncClient, group: Group) -> bool:
     assert all(NAMED.search(warning) for warning in warnings), (group, warnings)
     assert strict.status_code == 200 or warnings, group
     return strict.status_code == 400
+
+
+async def test_too_many_keys_for_any_order_come_in_the_order_of_the_schema() -> None:
+    names = [f"k{at}" for at in range(70)]
+    schema = {"type": "object", "properties": {name: {} for name in names}, "required": names}
+    said = "'properties' at #: an object has 70; in any key order the limit is 64"
+    async with AsyncEngine(device="simulated", mode="server") as engine:
+        server = HttpServer(engine, port=0)
+        await server.start()
+        async with httpx.AsyncClient(base_url=server.url, timeout=120) as http:
+            strict = await _asked(http, schema, True, key_order="any")
+            assert (strict.status_code, strict.json()["error"]["message"]) == (400, said)
+            answer = await _asked(http, schema, False, key_order="any")
+            assert answer.json()["warnings"] == [
+                f"{said}; its keys come in the order of the schema"
+            ]
+            hard = {"allOf": [{"pattern": f".*{letter}.{{30}}$"} for letter in "abcdefgh"]}
+            schema = {"type": "array", "items": {"type": "string", **hard}}
+            refused = await _asked(http, schema, False)
+            message = refused.json()["error"]["message"]
+            assert message.startswith("the schema at #/items cannot be compiled: its patterns")
+        await server.stop(0)
 
 
 @pytest.mark.slow

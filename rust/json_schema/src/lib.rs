@@ -51,7 +51,25 @@ pub fn normalize(schema: &Value, options: &Options<'_>) -> Result<Normalized, Re
     let document = document::Document::new(schema, options.limits, options.unenforceable)?;
     let mut normalizer = normalizer::Normalizer::new(document, options);
     normalizer.warnings.append(&mut normalizer.document.warnings);
-    let root = normalizer.schema(0, 0)?;
+    let Some(place) = normalizer.document.below(0, options.part) else {
+        return Err(Refusal::Invalid(format!("#{} is no schema", options.part)));
+    };
+    let root = normalizer.schema(place, 0)?;
     let schema = normalizer.write(root)?;
     Ok(Normalized { schema, warnings: std::mem::take(&mut normalizer.warnings) })
+}
+
+/// The JSON pointers of the schemas directly below the one at `part` that say what a valid value or its parts may be: not
+/// those of `not` and of conditions.
+#[must_use]
+pub fn parts(schema: &Value, part: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    if let Some(Value::Object(object)) = schema.pointer(part) {
+        document::children(object, &mut |steps, _| {
+            if !["/not", "/if", "/contains", "/contentSchema"].contains(&&*steps) {
+                found.push(format!("{part}{steps}"));
+            }
+        });
+    }
+    found
 }

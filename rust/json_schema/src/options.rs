@@ -81,6 +81,8 @@ pub struct Options<'a> {
     pub compiler: Compiler,
     /// Bounds on work and memory.
     pub limits: Limits,
+    /// The JSON pointer of the part of the schema that is rewritten; the whole where it is empty.
+    pub part: &'a str,
     /// Asked every few hundred steps; true ends the call with [`Refusal::Cancelled`](crate::Refusal::Cancelled).
     pub cancelled: &'a dyn Fn() -> bool,
 }
@@ -91,6 +93,7 @@ impl Default for Options<'_> {
             unenforceable: Unenforceable::default(),
             compiler: Compiler::default(),
             limits: Limits::default(),
+            part: "",
             cancelled: &|| false,
         }
     }

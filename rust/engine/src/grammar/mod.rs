@@ -90,6 +90,8 @@ pub struct Refusal {
     /// Too much else is being compiled, and the same description may be taken later; otherwise it is an error of the
     /// client.
     pub busy: bool,
+    /// What `message` says of a whole grammar, of which one part may be the cause.
+    pub reason: Option<String>,
 }
 
 /// The result of compiling a description.

@@ -276,7 +276,7 @@ impl<'a> Document<'a> {
 }
 
 /// Calls `found` with each schema directly below and the steps to it.
-fn children<'a>(object: &'a Map<String, Value>, found: &mut dyn FnMut(String, &'a Value)) {
+pub(crate) fn children<'a>(object: &'a Map<String, Value>, found: &mut dyn FnMut(String, &'a Value)) {
     for (key, value) in object {
         let key = key.as_str();
         match value {

@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use serde_json::{Map, Value, json};
 
-use crate::Refusal;
 use crate::emit::{Writer, object};
 use crate::expression::{Expr, TRUE};
 use crate::language::ANY;
 use crate::normal_form::case::{ObjectCase, Property};
+use crate::{Refusal, Unenforceable};
 
 /// Matches every name. llguidance computes masks for this pattern ten times as fast as for an empty one.
 const ANY_NAME: &str = "^(?s:.*)$";
@@ -67,7 +67,11 @@ impl Writer<'_, '_> {
     }
 
     /// Refuses more properties than the compiler of the result takes.
-    fn check_properties(&self, case: &ObjectCase, known: &[(&Rc<str>, &Property)]) -> Result<(), Refusal> {
+    fn check_properties(
+        &mut self,
+        case: &ObjectCase,
+        known: &[(&Rc<str>, &Property)],
+    ) -> Result<(), Refusal> {
         let most = self.normalizer.limits.properties;
         if let Some((_, property)) = known.get(most) {
             let (path, count) = (self.normalizer.name(property.named.0), known.len());
@@ -82,9 +86,13 @@ impl Writer<'_, '_> {
             let most = most - (u64::BITS - counted.leading_zeros()) as usize;
             if let Some((_, property)) = known.get(most) {
                 let (path, count) = (self.normalizer.name(property.named.0), known.len());
-                return Err(Refusal::TooLarge(format!(
-                    "{path}: an object has {count}; in any key order the limit is {most}"
-                )));
+                let said = format!("{path}: an object has {count}; in any key order the limit is {most}");
+                match self.normalizer.unenforceable {
+                    Unenforceable::Refuse => return Err(Refusal::TooLarge(said)),
+                    Unenforceable::Ignore => {
+                        self.normalizer.warn(format!("{said}; its keys come in the order of the schema"));
+                    }
+                }
             }
         }
         let most = self.normalizer.limits.optional;

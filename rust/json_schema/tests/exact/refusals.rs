@@ -1,6 +1,6 @@
 //! Every kind of refusal: what it says, with keyword and path, and what is left of it where that may be left out.
 
-use json_schema_normal_form::{Compiler, Limits};
+use json_schema_normal_form::{Compiler, Limits, parts};
 
 use super::*;
 
@@ -189,4 +189,21 @@ fn what_is_too_large_is_named() {
     let said =
         normalize(&under(json!({"properties": many, "type": "object"})), &options).unwrap_err().to_string();
     assert_eq!(said, "'properties' at #/properties/a: an object has 66; in any key order the limit is 64");
+    let options = Options { unenforceable: Unenforceable::Ignore, ..options };
+    let many: serde_json::Map<_, _> = (0..66).map(|at| (format!("k{at}"), json!({}))).collect();
+    let normal = normalize(&under(json!({"properties": many, "type": "object"})), &options).unwrap();
+    assert_eq!(normal.warnings, [format!("{said}; its keys come in the order of the schema")]);
+}
+
+#[test]
+fn a_part_is_rewritten_alone() {
+    let schema = json!({
+        "$defs": {"a/b": {"type": "null"}},
+        "properties": {"x": {"items": {"$ref": "#/$defs/a~1b"}, "type": "array", "not": {"maxItems": 1}}}
+    });
+    assert_eq!(parts(&schema, ""), ["/$defs/a~1b", "/properties/x"]);
+    assert_eq!(parts(&schema, "/properties/x"), ["/properties/x/items"]);
+    let part = |part| normalize(&schema, &Options { part, ..Options::default() });
+    assert_eq!(part("/properties/x/items").unwrap().schema, json!({"type": "null"}));
+    assert_eq!(part("/properties/y").unwrap_err().to_string(), "#/properties/y is no schema");
 }

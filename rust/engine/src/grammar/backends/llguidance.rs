@@ -20,7 +20,7 @@ use crate::grammar::backends::parser::{Automaton, Parser, SkippedOnce};
 use crate::grammar::backends::{closing, forced};
 use crate::grammar::context::{Step, Tokens, limits};
 use crate::grammar::lowering::Lowered;
-use crate::grammar::lowering::description::refusal;
+use crate::grammar::lowering::description::whole;
 use crate::grammar::masks::Mask;
 use crate::grammar::{Compiled, Grammar, Refusal};
 
@@ -96,8 +96,7 @@ impl Llguidance {
             }
             Ok((grammar, automaton))
         });
-        let (grammar, automaton) = compiled
-            .map_err(|error| refusal(format!("the grammar cannot be compiled: {}", readable(&error))))?;
+        let (grammar, automaton) = compiled.map_err(|error| whole(readable(&error)))?;
         warnings.extend(grammar.lexer_spec().render_warnings());
         let shared = Shared {
             tokens: tokens.clone(),
@@ -154,8 +153,22 @@ fn max_items(length: usize) -> usize {
 }
 
 /// llguidance's message, without the parts for its logs.
+/// What llguidance says where it gives up, and what is to be done about it.
+const GIVEN_UP: [(&str, &str); 4] = [
+    (
+        "Unable to determine if regex is empty",
+        "its patterns, formats and lengths are too much together; write fewer or simpler ones, or shorter lengths",
+    ),
+    ("schema too large", "it has too many parts; write fewer, or fewer and smaller constants"),
+    ("too big (limit for this grammar", "it is too large; write fewer or simpler patterns, texts and parts"),
+    ("fuel exhausted", "its patterns take too much work; write fewer or simpler ones"),
+];
+
 fn readable(error: &anyhow::Error) -> String {
     let text = error.to_string();
+    if let Some((_, advice)) = GIVEN_UP.iter().find(|(said, _)| text.contains(said)) {
+        return (*advice).to_owned();
+    }
     let text = text.split("<backtrace>").next().unwrap_or_default();
     text.replace("\n<non-verbose/>", "").trim_end().to_owned()
 }

@@ -145,10 +145,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::grammar::Refusal;
+    use crate::grammar::lowering::description::refusal;
 
     fn refused(message: &str) -> Verdict {
-        Err(Refusal { message: message.to_owned(), busy: false })
+        Err(refusal(message))
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::error::panic_message;
 use crate::grammar::backends;
 use crate::grammar::cancellation::CancelToken;
+use crate::grammar::compiler::blame;
 use crate::grammar::context::GrammarContext;
 use crate::grammar::lowering::description::{Description, refusal};
 use crate::grammar::{Compiled, Refusal, Verdict};
@@ -114,9 +115,13 @@ impl Default for Stats {
 pub(crate) fn build(context: &GrammarContext, description: &[u8], cancel: &CancelToken) -> Verdict {
     let tokens = context.load().map_err(|error| refusal(error.to_string()))?;
     cancel.check()?;
-    let description = Description::parse(description)?;
+    let parsed = Description::parse(description)?;
     cancel.check()?;
-    backends::compile(&tokens, description, cancel)
+    let compile = |description| backends::compile(&tokens, description, cancel);
+    compile(parsed).or_else(|refused| match &refused.reason {
+        Some(_) => Err(blame::placed(refused, Description::parse(description)?, compile)),
+        None => Err(refused),
+    })
 }
 
 pub(crate) fn busy() -> Refusal {

@@ -13,6 +13,7 @@
 //! *abandoned* until it returns. The numbers of slow and abandoned threads are bounded, in all and for each tenant. The
 //! caller's thread never does more than a look-up, O(description).
 
+mod blame;
 mod cache;
 mod job;
 mod queue;

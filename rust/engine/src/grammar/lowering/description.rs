@@ -38,6 +38,9 @@ pub enum Description {
         /// The order of an object's keys.
         #[serde(default)]
         key_order: KeyOrder,
+        /// The JSON pointer of the part that is meant; no request says so.
+        #[serde(skip)]
+        part: String,
     },
     /// Any JSON object.
     JsonObject {
@@ -160,6 +163,34 @@ impl Description {
         Ok(description)
     }
 
+    /// All schemas within it, in their order.
+    pub(crate) fn schemas(self, found: &mut Vec<Description>) {
+        match self {
+            Self::JsonSchema { .. } => found.push(self),
+            Self::Sequence { parts } | Self::AnyOf { options: parts } => {
+                parts.into_iter().for_each(|part| part.schemas(found));
+            }
+            Self::Optional { part } => part.schemas(found),
+            Self::Repeat { part, separator, .. } => {
+                part.schemas(found);
+                separator.into_iter().for_each(|separator| separator.schemas(found));
+            }
+            Self::AnyOrder { required, optional, separator } => {
+                required.into_iter().chain(optional).for_each(|part| part.schemas(found));
+                separator.into_iter().for_each(|separator| separator.schemas(found));
+            }
+            _ => {}
+        }
+    }
+
+    /// The same schema with another part of it meant.
+    pub(crate) fn at(mut self, pointer: String) -> Self {
+        if let Self::JsonSchema { part, .. } = &mut self {
+            *part = pointer;
+        }
+        self
+    }
+
     fn check(&self, depth: usize, parts: &mut usize) -> Result<(), Refusal> {
         *parts += 1;
         if depth > MAX_DEPTH {
@@ -212,9 +243,15 @@ pub(crate) fn check_length(bytes: &[u8]) -> Result<(), Refusal> {
     Ok(())
 }
 
+/// A refusal of a whole grammar for a reason that names no part of it.
+pub(crate) fn whole(reason: impl Into<String>) -> Refusal {
+    let reason = reason.into();
+    Refusal { reason: Some(reason.clone()), ..refusal(format!("the grammar cannot be compiled: {reason}")) }
+}
+
 /// A refusal that says `message`.
 pub(crate) fn refusal(message: impl Into<String>) -> Refusal {
-    Refusal { message: message.into(), busy: false }
+    Refusal { message: message.into(), busy: false, reason: None }
 }
 
 #[cfg(test)]
@@ -240,6 +277,7 @@ mod tests {
                 unenforceable: Unenforceable::Refuse,
                 name: None,
                 key_order: KeyOrder::Schema,
+                part: String::new(),
             }
         );
         assert!(matches!(parts[2], Description::Repeat { min: 1, max: None, separator: Some(_), .. }));

@@ -22,7 +22,7 @@ use std::rc::Rc;
 
 use crate::grammar::Refusal;
 use crate::grammar::lowering::DIFFERENT_ITEM;
-use crate::grammar::lowering::description::refusal;
+use crate::grammar::lowering::description::{refusal, whole};
 use crate::grammar::lowering::members::{Members, all};
 
 /// How many rules and terminals a description may become.
@@ -130,7 +130,7 @@ impl Writer {
     fn name(&mut self, prefix: &str) -> Result<String, Refusal> {
         self.count += 1;
         if self.count > MAX_RULES {
-            return Err(refusal(format!("the grammar needs more than {MAX_RULES} rules")));
+            return Err(whole(format!("it needs more than {MAX_RULES} rules; write less of them")));
         }
         Ok(format!("{prefix}{}", self.count))
     }

@@ -6,7 +6,7 @@ use rustc_hash::FxHashSet;
 use serde_json::{Map, Number, Value};
 
 use crate::grammar::Refusal;
-use crate::grammar::lowering::description::refusal;
+use crate::grammar::lowering::description::{refusal, whole};
 
 /// How many steps llguidance may have to recurse: rules that name each other times the groups in each, definitions of
 /// a schema that refer to each other times the nesting of each. It recurses on the stack of the compiling thread.
@@ -82,7 +82,7 @@ pub(crate) fn check_schema(schema: &Value) -> Result<(), Refusal> {
     }
     let targets = survey.targets.len();
     if targets * depth > MAX_RECURSION {
-        return Err(refusal(format!("#: {targets} targets of `$ref` in a schema {depth} deep are too many")));
+        return Err(whole(format!("{targets} targets of `$ref` in a schema {depth} deep are too many")));
     }
     let counted = |factor: u64| factor <= MAX_FACTOR;
     // Keywords that join schemas may make one number obey several.

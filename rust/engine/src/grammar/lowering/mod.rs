@@ -195,7 +195,7 @@ fn json_schema(
     warnings: &mut Vec<String>,
 ) -> Result<Json, Refusal> {
     let (schema, whitespace, name, any_order) = match description {
-        Description::JsonSchema { schema, whitespace, unenforceable, name, key_order } => {
+        Description::JsonSchema { schema, whitespace, unenforceable, name, key_order, part } => {
             let any_order = key_order == KeyOrder::Any;
             let compiler = Compiler {
                 fractions: true,
@@ -205,7 +205,8 @@ fn json_schema(
                 names_apart: any_order,
             };
             let limits = Limits { properties: MAX_PROPERTIES, optional: MAX_OPTIONAL, ..Limits::default() };
-            let options = Options { unenforceable, compiler, limits, cancelled: &|| cancel.check().is_err() };
+            let cancelled = &|| cancel.check().is_err();
+            let options = Options { unenforceable, compiler, limits, part: &part, cancelled };
             let mut normal = normalize(&schema, &options);
             if !any_order && normal.as_ref().is_ok_and(|normal| special::writes_patterns(&normal.schema)) {
                 let compiler = Compiler { names_apart: true, ..compiler };
@@ -213,7 +214,8 @@ fn json_schema(
             }
             cancel.check()?;
             let normal = normal.map_err(|refused| refusal(named(&name, refused.to_string())))?;
-            check_schema(&normal.schema).map_err(|refused| refusal(named(&name, refused.message)))?;
+            check_schema(&normal.schema)
+                .map_err(|refused| Refusal { message: named(&name, refused.message), ..refused })?;
             warnings.extend(normal.warnings.into_iter().map(|warning| named(&name, warning)));
             (normal.schema, whitespace, name, any_order)
         }
@@ -237,7 +239,8 @@ fn json_schema(
     // A string may be written with escapes wherever JSON has them.
     options["json_allow_general_unicode_escapes"] = Value::Bool(true);
     let rule = json::write(writer, &Value::Object(schema.clone()), any_order, whitespace, &options);
-    if let Some(rule) = rule.map_err(|refused| refusal(named(&name, refused.message)))? {
+    let rule = rule.map_err(|refused| Refusal { message: named(&name, refused.message), ..refused })?;
+    if let Some(rule) = rule {
         return Ok(Json::Rules(rule));
     }
     schema.insert("x-guidance".to_owned(), options);

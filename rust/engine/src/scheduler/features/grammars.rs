@@ -21,8 +21,9 @@ use super::per_request::PerRequest;
 use super::row_feature::{DraftLimits, NewToken, RowFeature};
 use super::thread_pool::ThreadPool;
 use crate::error::{Error, Result};
+use crate::grammar::lowering::description::refusal;
 use crate::grammar::masks::Mask;
-use crate::grammar::{Compiled, Compiler, Grammar, Refusal, Verdict};
+use crate::grammar::{Compiled, Compiler, Grammar, Verdict};
 use crate::messages::{FinishReason, RequestKey, Submit};
 use crate::scheduler::queue::requests::Taken;
 use crate::scheduler::queue::submit::token_ids;
@@ -164,7 +165,7 @@ impl Grammars {
     /// later.
     pub fn ask(&mut self, id: RequestId, description: &[u8]) -> Option<Verdict> {
         let Some(compiler) = &mut self.compiler else {
-            return Some(Err(Refusal { message: "this engine takes no grammars".into(), busy: false }));
+            return Some(Err(refusal("this engine takes no grammars")));
         };
         let answer = self.requests.get_mut(id)?;
         answer.compiling = true;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::model::{STOP_TOKEN, VOCABULARY};
+use crate::grammar::lowering::description::refusal;
 use crate::grammar::masks::Mask;
-use crate::grammar::{Compiled, Compiler, Grammar, Refusal, Verdict};
+use crate::grammar::{Compiled, Compiler, Grammar, Verdict};
 use crate::messages::RequestKey;
 use crate::telemetry::Histogram;
 
@@ -100,7 +101,7 @@ pub(super) struct Slow {
 
 fn verdict(length: u8) -> Verdict {
     match length {
-        0 => Err(Refusal { message: "no length".into(), busy: false }),
+        0 => Err(refusal("no length")),
         length => Ok(Arc::new(Compilation(length.into()))),
     }
 }

@@ -7,6 +7,8 @@
 //!
 //! O(text).
 
+use num_bigint::BigInt;
+
 /// Behind the last character of a string; no text has it.
 const END: u8 = 0xff;
 /// Begins a number.
@@ -120,14 +122,10 @@ fn number(text: &[u8]) -> Vec<u8> {
     if kept.is_empty() {
         return vec![NUMBER, b'0'];
     }
-    let written = match exponent.parse::<i64>() {
-        Ok(exponent) => {
-            let zeros = (digits.len() - kept.len()) as i64 - part.len() as i64;
-            format!("{sign}{kept}e{}", exponent.saturating_add(zeros))
-        }
-        // So large an exponent is compared as it is written.
-        Err(_) => format!("{sign}{kept}E{exponent}-{}", part.len()),
-    };
+    // An exponent may have any number of digits.
+    let exponent = exponent.parse::<BigInt>().unwrap_or_default();
+    let zeros = (digits.len() - kept.len()) as i64 - part.len() as i64;
+    let written = format!("{sign}{kept}e{}", exponent + zeros);
     [&[NUMBER], written.as_bytes()].concat()
 }
 
@@ -145,6 +143,8 @@ mod tests {
             &["1", "1.0", "10e-1", "1E0", "0.1e+1"],
             &["0", "-0", "0.00", "0e9", "-0.0E-3"],
             &["-120", "-1.2e2", "-120.0"],
+            &["1e99999999999999999999", "10E+99999999999999999998", "0.1e100000000000000000000"],
+            &["1e-9223372036854775808", "0.1e-9223372036854775807", "10e-9223372036854775809"],
             &["true", "true "],
         ] {
             let all: Vec<_> = same.iter().map(|text| whole(text.as_bytes())).collect();

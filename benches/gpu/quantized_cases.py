@@ -37,6 +37,7 @@ def quantized_cases(bench: Bench, shape: Shape) -> Iterator[Case]:
             if inputs % group == 0:
                 yield integers(bench, rows, "gate and up", (outputs, inputs), bits, group)
         yield small_floats(bench, rows)
+        yield float8_experts(bench, rows)
 
 
 def float8_blocks(bench: Bench, rows: int, name: str, outputs: int, inputs: int) -> Case:
@@ -127,9 +128,7 @@ def small_floats(bench: Bench, rows: int) -> Case:
         powers = torch.full((experts, inputs // 32, outputs), 120, **octets)
         weight = PackedTensor(values, powers, None, None, 4, 32, floats=True)
         x = torch.randn(sent, inputs, dtype=dtype, device=device)
-        counts = torch.full((experts,), sent // experts, dtype=torch.int32, device=device)
-        counts[: sent % experts] += 1
-        ends = counts.cumsum(0, dtype=torch.int32)
+        ends = in_turn(sent, experts, device)
         return x, weight, None, ends, torch.empty(sent, outputs, dtype=dtype, device=device)
 
     read = min(experts, sent) * outputs * inputs * (4 + 8 / 32) / 8
@@ -142,6 +141,39 @@ def small_floats(bench: Bench, rows: int) -> Case:
         read=int(read) + sent * (inputs + outputs) * dtype.itemsize,
         flops=2 * sent * outputs * inputs,
     )
+
+
+def float8_experts(bench: Bench, rows: int) -> Case:
+    """Gates and ups of experts in 8-bit floats, those of Qwen3-30B-A3B, and rows of 8 bits."""
+    experts, chosen, outputs, inputs = (4, 2, 64, 64) if bench.tiny else (128, 8, 1536, 2048)
+    dtype, device = torch.bfloat16 if bench.cuda else torch.float32, bench.device
+    sent, steps = rows * chosen, -(-inputs // STEP)
+
+    def buffers() -> tuple[Any, ...]:
+        values = torch.randn(experts, outputs, inputs, device=device).to(FLOAT8)
+        scales = torch.rand(experts, steps, outputs, device=device)
+        weight = PackedTensor(values, scales, None, None, 8, STEP, floats=True)
+        x, x_scales = torch.randn(sent, inputs, device=device), torch.rand(steps, sent)
+        ends = in_turn(sent, experts, device)
+        out = torch.empty(sent, outputs, dtype=dtype, device=device)
+        return x.to(FLOAT8), x_scales.to(device), weight, None, ends, out
+
+    each = outputs * (inputs + 4 * steps)
+    kernels = by(bench, "layers.grouped_block", "grouped_block")
+    return Case(
+        "grouped_block",
+        f"{rows} rows, {chosen} of {experts}",
+        works(bench, kernels, buffers, experts * each),
+        read=min(experts, sent) * each + sent * (inputs + 4 * steps + outputs * dtype.itemsize),
+        flops=2 * sent * outputs * inputs,
+    )
+
+
+def in_turn(rows: int, groups: int, device: torch.device) -> torch.Tensor:
+    """Where the rows of each group end that go to all of them in turn, int32 [groups]."""
+    counts = torch.full((groups,), rows // groups, dtype=torch.int32, device=device)
+    counts[: rows % groups] += 1
+    return counts.cumsum(0, dtype=torch.int32)
 
 
 def float8_groups(bench: Bench, rows: int, width: int) -> Case:

@@ -24,6 +24,7 @@ from pyengine.kernels.layers import (
     activation,
     block_product,
     grouped,
+    grouped_block,
     grouped_packed,
     head_norm,
     norm,
@@ -145,7 +146,9 @@ def experts() -> Iterator[tuple[str, Work]]:
 
 
 def packed_experts() -> Iterator[tuple[str, Work]]:
-    """Of gpt-oss in MXFP4 and in FP8, and of Qwen3-30B-A3B in integers, what takes most room."""
+    """Of gpt-oss in MXFP4 and in FP8 (beside integers), and of Qwen3-30B-A3B in integers, what
+    takes most room, and in FP8.
+    """
     small: list[tuple[int, int, str]] = [(4, 32, "powers"), (8, 128, "floats")]
     integers = [packed for packed in PACKED if packed[2] != "symmetric"]
     for count, hidden, inner, stored in ((32, 2880, 2880, small), (128, 2048, 768, integers)):
@@ -155,6 +158,14 @@ def packed_experts() -> Iterator[tuple[str, Work]]:
                 x, out = of(BF16, rows, hidden), of(BF16, rows, 2 * inner)
                 given = x, weight, of(BF16, count, 2 * inner), ints(count), out
                 yield f"{packed}", partial(grouped_packed.grouped_packed, *given)
+    count, hidden, inner = 128, 2048, 768
+    for step in (32, 128):  # of a rank's share, and of blocks
+        weight = weights(8, step, "floats", count, 2 * inner, hidden)
+        for rows in (ROWS, 16 * TOKENS):
+            small_rows, scales = of(FP8, rows, hidden), of(FP32, hidden // step, rows)
+            out = of(BF16, rows, 2 * inner)
+            blocks = small_rows, scales, weight, None, ints(count), out
+            yield f"{step}", partial(grouped_block.grouped_block, *blocks)
 
 
 def sampler() -> Iterator[tuple[str, Work]]:

@@ -96,6 +96,12 @@ MODELS = {
     ),
     "experts": Model(kind=MixtralConfig, shape=MIXTRAL),
     "experts in int4": Model(settings={"quantization": "int4"}, kind=MixtralConfig, shape=MIXTRAL),
+    "experts in float8": Model(
+        {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}},
+        partial(packing.block_fp8, side=128),
+        kind=MixtralConfig,
+        shape=MIXTRAL,
+    ),
     "float8 in blocks": Model(
         {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}},
         partial(packing.block_fp8, side=128),

@@ -18,7 +18,31 @@ import torch
 from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
 from pyengine.kernels.layers.quantize import FLOAT8
-from pyengine.kernels.layers.tiles import tile_for
+from pyengine.kernels.layers.tiles import store_tile, tile_for
+
+
+@triton.jit
+def block_sums(
+    x_ptr, x_stride, x_scale_ptr, x_scale_stride, weight_ptr, scale_ptr, row, stop, output,
+    INPUTS: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr, ROWS: tl.constexpr,
+    OUTS: tl.constexpr,
+):  # fmt: skip
+    """A tile of the products of rows before ``stop`` with the weights of a layer, float32
+    [OUTS, ROWS]; ``row`` is [1, ROWS], ``output`` [OUTS, 1].
+    """
+    x_ptr += row.to(tl.int64) * x_stride
+    weight_ptr += output.to(tl.int64) * INPUTS
+    sums = tl.zeros([OUTS, ROWS], tl.float32)
+    for step in range((INPUTS + STEP - 1) // STEP):
+        i = step * STEP + tl.arange(0, STEP)
+        inside = (output < WIDTH) & (i < INPUTS)[None, :]
+        weight = tl.load(weight_ptr + i[None, :], mask=inside, other=0.0)  # [OUTS, STEP]
+        inside = (row < stop) & (i < INPUTS)[:, None]
+        x = tl.load(x_ptr + i[:, None], mask=inside, other=0.0)  # [STEP, ROWS]
+        scale = tl.load(scale_ptr + step * WIDTH + output, mask=output < WIDTH, other=0.0)
+        x_scale = tl.load(x_scale_ptr + step * x_scale_stride + row, mask=row < stop, other=0.0)
+        sums += tl.dot(weight, x) * scale * x_scale
+    return sums
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -30,24 +54,12 @@ def block_product_kernel(
     """A grid of tiles of rows and tiles of outputs."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[None, :]  # [1, ROWS]
     output = tl.program_id(1) * OUTS + tl.arange(0, OUTS)[:, None]  # [OUTS, 1]
-    x_ptr += row.to(tl.int64) * x_stride
-    weight_ptr += output.to(tl.int64) * INPUTS
-    sums = tl.zeros([OUTS, ROWS], tl.float32)
     wait_for_inputs(CHAINED)
-    for step in range((INPUTS + STEP - 1) // STEP):
-        i = step * STEP + tl.arange(0, STEP)
-        inside = (output < WIDTH) & (i < INPUTS)[None, :]
-        weight = tl.load(weight_ptr + i[None, :], mask=inside, other=0.0)  # [OUTS, STEP]
-        inside = (row < rows) & (i < INPUTS)[:, None]
-        x = tl.load(x_ptr + i[:, None], mask=inside, other=0.0)  # [STEP, ROWS]
-        scale = tl.load(scale_ptr + step * WIDTH + output, mask=output < WIDTH, other=0.0)
-        x_scale = tl.load(x_scale_ptr + step * x_scale_stride + row, mask=row < rows, other=0.0)
-        sums += tl.dot(weight, x) * scale * x_scale
-    if HAS_BIAS:
-        sums += tl.load(bias_ptr + output, mask=output < WIDTH, other=0.0).to(tl.float32)
-    inside = (row < rows) & (output < WIDTH)
-    out_ptr += row.to(tl.int64) * out_stride + output
-    tl.store(out_ptr, sums.to(out_ptr.dtype.element_ty), mask=inside)
+    sums = block_sums(
+        x_ptr, x_stride, x_scale_ptr, x_scale_stride, weight_ptr, scale_ptr, row, rows, output,
+        INPUTS, WIDTH, STEP, ROWS, OUTS,
+    )  # fmt: skip
+    store_tile(sums, bias_ptr, out_ptr, out_stride, row, rows, output, WIDTH, HAS_BIAS)
 
 
 def block_product(

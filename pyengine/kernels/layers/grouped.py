@@ -123,6 +123,38 @@ def grouped_reference(
         start = end
 
 
+def check_groups(
+    x: torch.Tensor,
+    weight: tuple[int, ...],
+    bias: torch.Tensor | None,
+    ends: torch.Tensor,
+    out: torch.Tensor,
+) -> None:
+    """Raise what all products by group say of rows, biases and borders that do not fit.
+
+    Args:
+        x: [rows, inputs].
+        weight: The shape of the weights.
+        bias: [groups, outputs], or None.
+        ends: [groups].
+        out: [rows, outputs].
+
+    Raises:
+        ValueError: Shapes, types or strides are others.
+    """
+    if x.ndim != 2 or len(weight) != 3 or weight[2] != x.shape[1]:
+        raise ValueError(f"x {[*x.shape]} and weight {[*weight]} do not fit")
+    groups, width, _ = weight
+    if out.shape != (len(x), width) or ends.shape != (groups,) or ends.dtype != torch.int32:
+        raise ValueError(f"out {[*out.shape]}, ends {ends.dtype} {[*ends.shape]}")
+    if bias is not None and (bias.shape != (groups, width) or not bias.is_contiguous()):
+        raise ValueError(f"bias {[*bias.shape]} is not [groups, outputs], in one piece")
+    if bias is not None and bias.dtype != out.dtype:
+        raise ValueError(f"bias must be {out.dtype}, as out is")
+    if x.stride(1) != 1 or out.stride(1) != 1:
+        raise ValueError("each row of x and out must be in one piece")
+
+
 def _check(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -130,14 +162,8 @@ def _check(
     ends: torch.Tensor,
     out: torch.Tensor,
 ) -> None:
-    if x.ndim != 2 or weight.ndim != 3 or weight.shape[2] != x.shape[1]:
-        raise ValueError(f"x {[*x.shape]} and weight {[*weight.shape]} do not fit")
-    groups, width = weight.shape[:2]
-    if out.shape != (len(x), width) or ends.shape != (groups,) or ends.dtype != torch.int32:
-        raise ValueError(f"out {[*out.shape]}, ends {ends.dtype} {[*ends.shape]}")
-    if bias is not None and (bias.shape != (groups, width) or not bias.is_contiguous()):
-        raise ValueError(f"bias {[*bias.shape]} is not [groups, outputs], in one piece")
-    if {weight.dtype, out.dtype} != {x.dtype} or (bias is not None and bias.dtype != x.dtype):
-        raise ValueError(f"weight, bias and out must be {x.dtype}, as x is")
-    if (x.stride(1) != 1 or out.stride(1) != 1) or not weight.is_contiguous():
-        raise ValueError("weight, and each row of x and out, must be in one piece")
+    check_groups(x, weight.shape, bias, ends, out)
+    if weight.dtype != x.dtype or out.dtype != x.dtype:
+        raise ValueError(f"weight and out must be {x.dtype}, as x is")
+    if not weight.is_contiguous():
+        raise ValueError("weight must be in one piece")

@@ -13,11 +13,10 @@ room for.
 import torch
 
 from pyengine.kernels.language import tl, triton
-from pyengine.kernels.layers.grouped import tile_of_group
-from pyengine.kernels.layers.packed_tensor import BLOCKS, PackedTensor, weights_of
-from pyengine.kernels.layers.tiles import BORDERS, tile_for
-
-FEW, MANY = tile_for(BORDERS[0]), tile_for(BORDERS[-1])
+from pyengine.kernels.layers.grouped import check_groups, tile_of_group
+from pyengine.kernels.layers.packed_product import packed_sums
+from pyengine.kernels.layers.packed_tensor import BLOCKS, PackedTensor
+from pyengine.kernels.layers.tiles import store_tile, tile_of_groups
 
 
 @triton.jit(do_not_specialize=["groups"])
@@ -29,35 +28,25 @@ def grouped_packed_kernel(
     ROWS: tl.constexpr, OUTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """A grid of tiles of rows and tiles of outputs; ``INPUTS`` by ``WIDTH`` are a group's."""
-    A_BYTE: tl.constexpr = 8 // BITS
     SCALES: tl.constexpr = (INPUTS + GROUP - 1) // GROUP * WIDTH
     mine, first, stop = tile_of_group(ends_ptr, tl.program_id(0), groups, GROUPS_BLOCK, ROWS)
     if mine < groups:
         row = (first + tl.arange(0, ROWS))[None, :]  # [1, ROWS]
         output = tl.program_id(1) * OUTS + tl.arange(0, OUTS)[:, None]  # [OUTS, 1]
         number = mine.to(tl.int64)
-        x_rows = x_ptr + row.to(tl.int64) * x_stride
-        weights = weight_ptr + (number * WIDTH + output) * (INPUTS // A_BYTE)
+        weight_ptr += number * WIDTH * (INPUTS // (8 // BITS))
         scale_ptr += number * SCALES
         if HAS_ZEROS:
             zero_ptr += number * SCALES
         if HAS_MINIMUMS:
             minimum_ptr += number * SCALES
-        sums = tl.zeros([OUTS, ROWS], tl.float32)
-        for at in range(0, INPUTS, BLOCK):
-            weight = weights_of(
-                weights, scale_ptr, zero_ptr, minimum_ptr, at, output, INPUTS, WIDTH, BITS,
-                GROUP, FLOATS, HAS_ZEROS, HAS_MINIMUMS, OUTS, BLOCK,
-            )  # fmt: skip
-            i = at + tl.arange(0, BLOCK)[:, None]
-            x = tl.load(x_rows + i, mask=(row < stop) & (i < INPUTS), other=0.0)  # [BLOCK, ROWS]
-            sums = tl.dot(weight.to(x.dtype), x, sums, input_precision="ieee")
         if HAS_BIAS:
-            bias = tl.load(bias_ptr + mine * WIDTH + output, mask=output < WIDTH, other=0.0)
-            sums += bias.to(tl.float32)
-        places = out_ptr + row.to(tl.int64) * out_stride + output
-        inside = (row < stop) & (output < WIDTH)
-        tl.store(places, sums.to(out_ptr.dtype.element_ty), mask=inside)
+            bias_ptr += number * WIDTH
+        sums = packed_sums(
+            x_ptr, x_stride, weight_ptr, scale_ptr, zero_ptr, minimum_ptr, row, stop, output,
+            INPUTS, WIDTH, BITS, GROUP, FLOATS, HAS_ZEROS, HAS_MINIMUMS, ROWS, OUTS, BLOCK,
+        )  # fmt: skip
+        store_tile(sums, bias_ptr, out_ptr, out_stride, row, stop, output, WIDTH, HAS_BIAS)
 
 
 def grouped_packed(
@@ -88,7 +77,7 @@ def grouped_packed(
     (rows, inputs), (groups, width, _) = x.shape, weight.shape
     if not rows or not width:
         return
-    tile = FEW if rows < FEW.rows * groups else MANY
+    tile = tile_of_groups(rows, groups)
     grid = (rows // tile.rows + min(groups, rows), triton.cdiv(width, tile.outputs))
     grouped_packed_kernel[grid](
         x, x.stride(0), weight.values, weight.scales, weight.zeros, weight.minimums, bias, ends,
@@ -126,14 +115,6 @@ def _check(
     out: torch.Tensor,
 ) -> None:
     weight.check()
-    if x.ndim != 2 or len(weight.shape) != 3 or weight.shape[2] != x.shape[1]:
-        raise ValueError(f"x {[*x.shape]} and weight {[*weight.shape]} do not fit")
-    groups, width, _ = weight.shape
-    if out.shape != (len(x), width) or ends.shape != (groups,) or ends.dtype != torch.int32:
-        raise ValueError(f"out {[*out.shape]}, ends {ends.dtype} {[*ends.shape]}")
-    if bias is not None and (bias.shape != (groups, width) or not bias.is_contiguous()):
-        raise ValueError(f"bias {[*bias.shape]} is not [groups, outputs], in one piece")
-    if out.dtype != x.dtype or (bias is not None and bias.dtype != x.dtype):
-        raise ValueError(f"bias and out must be {x.dtype}, as x is")
-    if x.stride(1) != 1 or out.stride(1) != 1:
-        raise ValueError("each row of x and out must be in one piece")
+    check_groups(x, weight.shape, bias, ends, out)
+    if out.dtype != x.dtype:
+        raise ValueError(f"out must be {x.dtype}, as x is")

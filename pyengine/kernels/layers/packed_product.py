@@ -15,7 +15,31 @@ import torch
 from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
 from pyengine.kernels.layers.packed_tensor import BLOCKS, PackedTensor, weights_of
-from pyengine.kernels.layers.tiles import tile_for
+from pyengine.kernels.layers.tiles import store_tile, tile_for
+
+
+@triton.jit
+def packed_sums(
+    x_ptr, x_stride, weight_ptr, scale_ptr, zero_ptr, minimum_ptr, row, stop, output,
+    INPUTS: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr, GROUP: tl.constexpr,
+    FLOATS: tl.constexpr, HAS_ZEROS: tl.constexpr, HAS_MINIMUMS: tl.constexpr, ROWS: tl.constexpr,
+    OUTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A tile of the products of rows before ``stop`` with the weights of a layer, float32
+    [OUTS, ROWS]; ``row`` is [1, ROWS], ``output`` [OUTS, 1].
+    """
+    x_ptr += row.to(tl.int64) * x_stride
+    weight_ptr += output.to(tl.int64) * (INPUTS // (8 // BITS))
+    sums = tl.zeros([OUTS, ROWS], tl.float32)
+    for at in range(0, INPUTS, BLOCK):
+        weight = weights_of(
+            weight_ptr, scale_ptr, zero_ptr, minimum_ptr, at, output, INPUTS, WIDTH, BITS, GROUP,
+            FLOATS, HAS_ZEROS, HAS_MINIMUMS, OUTS, BLOCK,
+        )  # fmt: skip
+        i = at + tl.arange(0, BLOCK)[:, None]
+        x = tl.load(x_ptr + i, mask=(row < stop) & (i < INPUTS), other=0.0)  # [BLOCK, ROWS]
+        sums = tl.dot(weight.to(x.dtype), x, sums, input_precision="ieee")
+    return sums
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -27,26 +51,14 @@ def packed_product_kernel(
     CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """A grid of tiles of rows and tiles of outputs."""
-    A_BYTE: tl.constexpr = 8 // BITS
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[None, :]  # [1, ROWS]
     output = tl.program_id(1) * OUTS + tl.arange(0, OUTS)[:, None]  # [OUTS, 1]
-    x_ptr += row.to(tl.int64) * x_stride
-    weight_ptr += output.to(tl.int64) * (INPUTS // A_BYTE)
-    sums = tl.zeros([OUTS, ROWS], tl.float32)
     wait_for_inputs(CHAINED)
-    for at in range(0, INPUTS, BLOCK):
-        weight = weights_of(
-            weight_ptr, scale_ptr, zero_ptr, minimum_ptr, at, output, INPUTS, WIDTH, BITS, GROUP,
-            FLOATS, HAS_ZEROS, HAS_MINIMUMS, OUTS, BLOCK,
-        )  # fmt: skip
-        i = at + tl.arange(0, BLOCK)[:, None]
-        x = tl.load(x_ptr + i, mask=(row < rows) & (i < INPUTS), other=0.0)  # [BLOCK, ROWS]
-        sums = tl.dot(weight.to(x.dtype), x, sums, input_precision="ieee")
-    if HAS_BIAS:
-        sums += tl.load(bias_ptr + output, mask=output < WIDTH, other=0.0).to(tl.float32)
-    out_ptr += row.to(tl.int64) * out_stride + output
-    inside = (row < rows) & (output < WIDTH)
-    tl.store(out_ptr, sums.to(out_ptr.dtype.element_ty), mask=inside)
+    sums = packed_sums(
+        x_ptr, x_stride, weight_ptr, scale_ptr, zero_ptr, minimum_ptr, row, rows, output, INPUTS,
+        WIDTH, BITS, GROUP, FLOATS, HAS_ZEROS, HAS_MINIMUMS, ROWS, OUTS, BLOCK,
+    )  # fmt: skip
+    store_tile(sums, bias_ptr, out_ptr, out_stride, row, rows, output, WIDTH, HAS_BIAS)
 
 
 def packed_product(

@@ -9,6 +9,8 @@ the sizes was measured.
 from dataclasses import dataclass
 from typing import Any
 
+from pyengine.kernels.language import tl, triton
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -45,3 +47,26 @@ BORDERS = tuple(_TILES)
 def tile_for(rows: int) -> Tile:
     """The tile of a product of so many rows."""
     return _TILES[max(least for least in BORDERS if least <= rows)]
+
+
+def tile_of_groups(rows: int, groups: int) -> Tile:
+    """The tile of products of so many rows with the weights of their groups: the smallest where
+    the groups have few rows, or else the largest.
+    """
+    few = _TILES[BORDERS[0]]
+    return few if rows < few.rows * groups else _TILES[BORDERS[-1]]
+
+
+@triton.jit
+def store_tile(
+    sums, bias_ptr, out_ptr, out_stride, row, stop, output, WIDTH: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+):  # fmt: skip
+    """Write ``sums`` [outputs, rows] and the biases, rounded once, where rows are before ``stop``;
+    ``row`` is [1, rows], ``output`` [outputs, 1].
+    """
+    if HAS_BIAS:
+        sums += tl.load(bias_ptr + output, mask=output < WIDTH, other=0.0).to(tl.float32)
+    places = out_ptr + row.to(tl.int64) * out_stride + output
+    inside = (row < stop) & (output < WIDTH)
+    tl.store(places, sums.to(out_ptr.dtype.element_ty), mask=inside)

@@ -9,6 +9,7 @@ from pyengine.kernels.layers import (
     activation,
     block_product,
     grouped,
+    grouped_block,
     grouped_packed,
     head_norm,
     norm,
@@ -44,6 +45,8 @@ class TorchOps:
         grouped: (x, weight, bias or None, ends, out), see :mod:`pyengine.kernels.layers.grouped`.
         grouped_packed: (x, weight, bias or None, ends, out), see
             :mod:`pyengine.kernels.layers.grouped_packed`.
+        grouped_block: (x, x_scales, weight, bias or None, ends, out), see
+            :mod:`pyengine.kernels.layers.grouped_block`.
     """
 
     add_rms_norm: Callable[
@@ -87,6 +90,17 @@ class TorchOps:
     grouped_packed: Callable[
         [torch.Tensor, PackedTensor, torch.Tensor | None, torch.Tensor, torch.Tensor], None
     ]
+    grouped_block: Callable[
+        [
+            torch.Tensor,
+            torch.Tensor,
+            PackedTensor,
+            torch.Tensor | None,
+            torch.Tensor,
+            torch.Tensor,
+        ],
+        None,
+    ]
 
 
 KERNELS = TorchOps(
@@ -101,6 +115,7 @@ KERNELS = TorchOps(
     route=router.route,
     grouped=grouped.grouped,
     grouped_packed=grouped_packed.grouped_packed,
+    grouped_block=grouped_block.grouped_block,
 )
 REFERENCES = TorchOps(
     add_rms_norm=norm.add_rms_norm_reference,
@@ -114,6 +129,7 @@ REFERENCES = TorchOps(
     route=router.route_reference,
     grouped=grouped.grouped_reference,
     grouped_packed=grouped_packed.grouped_packed_reference,
+    grouped_block=grouped_block.grouped_block_reference,
 )
 
 

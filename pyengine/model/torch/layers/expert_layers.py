@@ -1,8 +1,9 @@
 """The linear layers of experts on a device: quantized weights stay as files have them where there
 is a product for them, others become dense.
 
-Weights alone are quantized: rows keep their type, and the numbers that are multiplied are those of
-dense experts of the same file. Gates may be stored otherwise than ups: a product each.
+Floats of 8 bits multiply rows of 8 bits. Of others weights alone are quantized: rows keep their
+type, and the numbers that are multiplied are those of dense experts of the same file. Gates may be
+stored otherwise than ups: a product each.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from pyengine.model.architectures.experts import ExpertWeights
 from pyengine.model.torch.device.ops import TorchOps
 from pyengine.model.torch.device.transfer import Transfer
 from pyengine.model.torch.layers.expert_tensors import stacked_vectors
+from pyengine.model.torch.layers.float8_experts import Float8ExpertLinear, are_float8
 from pyengine.model.torch.layers.grouped_experts import (
     ExpertLinear,
     GroupedLayers,
@@ -30,7 +32,7 @@ _FLOAT8 = (8, 9)
 
 
 def stay_packed(weights: Sequence[Matrix], device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether :class:`PackedExpertLinear` is for these, rows of ``dtype`` and this device."""
+    """Whether a product takes these as they are stored, rows of ``dtype`` and this device."""
     if device.type != "cuda" or dtype not in DTYPES or not are_alike(weights):
         return False
     floats = any(isinstance(part, Float8) for part in weights[0].parts)
@@ -102,7 +104,8 @@ def load_layers(
     def layer(matrices: Sequence[Matrix], biases: Sequence[NDArray[Any]]) -> ExpertLinear:
         vectors = stacked_vectors(biases, transfer)
         if stay_packed(matrices, device, dtype):
-            return PackedExpertLinear(ops, matrices, vectors, transfer)
+            packed = Float8ExpertLinear if are_float8(matrices) else PackedExpertLinear
+            return packed(ops, matrices, vectors, transfer)
         by_torch = has_grouped_mm(device, dtype)
         return GroupedLinear(ops, transfer.matrices(matrices), vectors, by_torch)
 

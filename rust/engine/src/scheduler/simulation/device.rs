@@ -1,143 +1,11 @@
-//! The device, and the output that a request must have.
+//! The device.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::ops::Range;
+use std::collections::VecDeque;
 
-use super::grammar::Threes;
-use super::model::{STOP_TOKEN, VOCABULARY, choose, extend, logprob, mix};
-use super::penalties::{digest, recount};
-use crate::grammar::Grammar;
-use crate::messages::{FinishReason, Pooling, Submit};
+use super::expected::{Expected, score, state, sum};
+use super::model::{VOCABULARY, extend, logprob};
+use super::outcome::{Outcome, RowTrace};
 use crate::scheduler::step::buffers::{StepBuffers, StepLayout, header};
-
-/// A request's features, and the tokens it would have if nothing ever ended it.
-#[derive(Clone)]
-pub(super) struct Expected {
-    pub(super) submit: Submit,
-    pub(super) tokens: Vec<u32>,
-}
-
-impl Expected {
-    pub(super) fn new(submit: Submit, prompt: &[u32], resumed: usize, context: usize) -> Self {
-        let mut tokens = prompt.to_vec();
-        let mut chain = tokens.iter().fold(0, |chain, token| extend(chain, *token));
-        let mut grammar = submit.grammar.as_ref().map(|length| Threes::new(length[0].into()));
-        for position in prompt.len()..prompt.len() + submit.max_tokens as usize + 8 {
-            let free = grammar.as_ref().is_none_or(Grammar::is_terminated);
-            let early = position - prompt.len() + 1 < submit.min_tokens as usize;
-            let allows = |token| {
-                let follows = grammar.as_ref().is_some_and(|grammar| grammar.allows(token));
-                free || (follows && !(early && token == STOP_TOKEN))
-            };
-            let penalties = recount(&submit, prompt, &tokens[prompt.len()..]);
-            let penalized = mix(chain, digest(penalties.into_iter()));
-            let token = choose(penalized, submit.sampling.seed, position as u64, allows);
-            grammar.as_mut().map(|grammar| grammar.advance(token));
-            tokens.push(token);
-            chain = extend(chain, token);
-        }
-        let mut expected = Self { submit, tokens };
-        // A request that is submitted again had not ended.
-        let known = (prompt.len() + resumed).min(expected.end(context).0.max(prompt.len()));
-        let words = expected.tokens[..known].iter().flat_map(|token| token.to_le_bytes());
-        expected.submit.tokens = words.collect();
-        expected
-    }
-
-    /// Whether the draft model is wrong at this position: seldom or often, as the request goes.
-    fn misleads(&self, position: usize) -> bool {
-        let one_in = 1 + self.submit.key.request % 5;
-        mix(self.submit.key.request, position as u64).is_multiple_of(one_in + 1)
-    }
-
-    /// The length at which the request ends by itself, and why.
-    pub(super) fn end(&self, context: usize) -> (usize, FinishReason) {
-        let prompt = self.submit.prompt_length as usize;
-        if self.submit.pooling.is_some() {
-            return (prompt, FinishReason::Stop);
-        }
-        if self.submit.max_tokens == 0 {
-            return (prompt, FinishReason::Length);
-        }
-        let limit = (prompt + self.submit.max_tokens as usize).min(context);
-        if let Some(length) = &self.submit.grammar {
-            let answer = self.tokens[prompt..].iter().position(|token| *token == STOP_TOKEN);
-            let length = prompt + answer.map_or(usize::MAX / 2, |at| at + 1).min(length[0].into());
-            let reason = if length <= limit { FinishReason::Stop } else { FinishReason::Length };
-            return (length.min(limit), reason);
-        }
-        for length in prompt + 1..=limit {
-            let stops = self.submit.stop_token_ids.contains(&self.tokens[length - 1]);
-            if stops && length - prompt >= self.submit.min_tokens as usize {
-                return (length, FinishReason::Stop);
-            }
-        }
-        (limit, FinishReason::Length)
-    }
-}
-
-/// The stand-in for the hidden state behind a prefix, by its chain: whole numbers, of which sums are exact.
-fn state(chain: u64) -> [f32; 2] {
-    [(chain % 64) as f32, 1.0]
-}
-
-/// The vector of a prompt.
-pub(super) fn vector(pooling: Pooling, prompt: &[u32]) -> [f32; 2] {
-    let mut chain = 0;
-    let states = prompt.iter().map(|token| {
-        chain = extend(chain, *token);
-        state(chain)
-    });
-    match pooling {
-        Pooling::Last => states.last().unwrap(),
-        Pooling::Mean => sum(states).map(|sum| sum / prompt.len() as f32),
-    }
-}
-
-/// The stand-in for the log-probability of a token of a prompt behind the prefix with this chain.
-fn score(chain: u64, target: u32) -> f32 {
-    (extend(chain, target) % 4096) as f32
-}
-
-/// Those of a prompt, from the second token on.
-pub(super) fn scores(prompt: &[u32]) -> Vec<f32> {
-    let mut chain = 0;
-    let pairs = prompt.windows(2).map(|pair| {
-        chain = extend(chain, pair[0]);
-        score(chain, pair[1])
-    });
-    pairs.collect()
-}
-
-fn sum(states: impl Iterator<Item = [f32; 2]>) -> [f32; 2] {
-    states.fold([0.0; 2], |sum, state| [sum[0] + state[0], sum[1] + state[1]])
-}
-
-/// The results of a step.
-pub(super) struct Outcome {
-    pub(super) tokens: Vec<i32>,
-    pub(super) counts: Vec<i32>,
-    // The log-probability of each token is a function of its position; other rows get two of them.
-    pub(super) logprobs: Option<Vec<f32>>,
-    // Of the rows that pool, one behind the other.
-    pub(super) pooled: Vec<f32>,
-    // By logits of prompts, functions of the target's position and of the tokens before it.
-    pub(super) prompt_logprobs: Vec<f32>,
-    pub(super) rows: Vec<RowTrace>,
-}
-
-/// A row of a computed step.
-pub(super) struct RowTrace {
-    // Where it found the KV before its own tokens, and where it wrote theirs.
-    pub(super) read: Vec<usize>,
-    pub(super) written: Vec<usize>,
-    // Its logits, none if it did not sample.
-    pub(super) logits: Range<usize>,
-    // Its numbers in `pooled`, none if it did not pool.
-    pub(super) pooled: Range<usize>,
-    // Its numbers in `prompt_logprobs`.
-    pub(super) scored: Range<usize>,
-}
 
 /// The device: KV cache and `last_token`, and the results of steps not fetched yet.
 pub(super) struct Device {
@@ -176,7 +44,7 @@ fn moved(step: &StepBuffers<'_>, row: usize, accepted: &[i32]) -> usize {
 
 impl Device {
     /// Where the angles of a row's sequence begin: rows of the table beyond those of short sequences are long ones'.
-    fn rotation(&self, positions: &[i32]) -> usize {
+    pub(super) fn rotation(&self, positions: &[i32]) -> usize {
         let short = self.short_context;
         if positions[0] as usize >= short { short } else { 0 }
     }
@@ -348,93 +216,5 @@ impl Device {
             let at = step.sample_rows[..sampled].iter().position(|at| *at as usize == row).unwrap();
             step.sample_position[at] -= by as i64;
         }
-    }
-
-    /// What row `row` of the oldest step wrote is garbage, or what all rows of it did; and so is what was made from it
-    /// since.
-    pub(super) fn spoil(&mut self, row: Option<usize>) {
-        let mut spoiled: BTreeSet<usize> = BTreeSet::new();
-        for (number, outcome) in self.results.iter_mut().enumerate() {
-            for (at, trace) in outcome.rows.iter().enumerate() {
-                let chosen = number == 0 && row.is_none_or(|row| row == at);
-                if chosen || trace.read.iter().any(|cell| spoiled.contains(cell)) {
-                    spoiled.extend(&trace.written);
-                    let tokens = &mut outcome.tokens[trace.logits.clone()];
-                    tokens.iter_mut().for_each(|token| *token = (*token + 1) % VOCABULARY as i32);
-                    outcome.pooled[trace.pooled.clone()].iter_mut().for_each(|number| *number += 1.0);
-                    outcome.prompt_logprobs[trace.scored.clone()].fill(f32::NAN);
-                } else {
-                    trace.written.iter().for_each(|cell| _ = spoiled.remove(cell));
-                }
-            }
-        }
-        spoiled.into_iter().for_each(|cell| self.cells[cell] = None);
-    }
-
-    /// Chooses tokens for each sampling row, after the prefixes whose `chains` they are by token of the step, and says
-    /// how many of them count.
-    fn sample(
-        &mut self,
-        step: &StepBuffers<'_>,
-        chains: &[u64],
-        owner: impl Fn(u32) -> Expected,
-    ) -> (Vec<i32>, Vec<i32>) {
-        let sampled = step.header[header::NUM_SAMPLED] as usize;
-        let (mut result, mut counts, mut with_logprobs) = (Vec::new(), Vec::new(), 0);
-        for at in 0..sampled {
-            let row = step.sample_rows[at] as usize;
-            assert_eq!(step.sample_sequence[at], step.row_sequence[row]);
-            let expected = owner(step.row_sequence[row] as u32);
-            assert_eq!(step.sampling[at], expected.submit.sampling);
-            let logits = step.logit_start[at] as usize..step.logit_start[at + 1] as usize;
-            let most = expected.submit.logprobs.map_or(-1, i32::from);
-            assert!(step.logprobs[logits.clone()].iter().all(|wanted| *wanted == most));
-            assert!(i64::from(most) <= step.header[header::MAX_LOGPROBS]);
-            with_logprobs += usize::from(most >= 0);
-            let drafts = logits.len() - 1;
-            let tokens = step.query_start[row] as usize..step.query_start[row + 1] as usize;
-            let length = step.positions[tokens.end - 1] as usize + 1 - self.rotation(&step.positions[tokens]);
-            assert_eq!(step.sample_position[at] as usize + drafts, length);
-            let (mut count, mut right) = (0, true);
-            for (number, logit) in logits.enumerate() {
-                assert_eq!(step.logit_row[logit] as usize, at);
-                let mask = step.mask_row[logit];
-                // What is sampled of a sequence that has ended is dropped, and needs none.
-                assert!(mask < 0 || expected.submit.grammar.is_some());
-                assert!(i64::from(mask) < step.header[header::NUM_MASKS]);
-                let words = step.mask.len() / step.logit_row.len();
-                let allows = |token: u32| {
-                    mask < 0
-                        || step.mask[mask as usize * words + token as usize / 32] >> (token % 32) & 1 == 1
-                };
-                let after = step.logit_token[logit] as usize;
-                assert_eq!(after, step.query_start[row + 1] as usize - 1 - drafts + number);
-                let position = step.sample_position[at] as u64 + number as u64;
-                let penalties = match step.header[header::NUM_PENALTIES] {
-                    0 => 0..0,
-                    _ => step.penalty_start[logit] as usize..step.penalty_start[logit + 1] as usize,
-                };
-                assert!(penalties.end <= step.header[header::NUM_PENALTIES] as usize);
-                assert!(penalties.is_empty() || step.header[header::NUM_PENALIZED_ROWS] > 0);
-                let penalty = |at: usize| {
-                    (step.penalty_token[at] as u32, step.penalty_factor[at], step.penalty_add[at])
-                };
-                let penalized = mix(chains[after], digest(penalties.map(penalty)));
-                let token = choose(penalized, step.sampling[at].seed, position, allows);
-                result.push(token as i32);
-                if right {
-                    count += 1;
-                    self.last_token[step.sample_sequence[at] as usize] = token;
-                    self.accepted[step.sample_sequence[at] as usize] = count - 1;
-                    right = number < drafts && step.token_ids[after + 1] == token as i32;
-                }
-            }
-            counts.push(count);
-        }
-        let greedy = step.sampling[..sampled].iter().filter(|rules| rules.temperature == 0.0).count();
-        assert_eq!(step.header[header::NUM_LOGPROBS_ROWS] as usize, with_logprobs);
-        assert_eq!(step.header[header::NUM_GREEDY] as usize, greedy);
-        assert_eq!(step.header[header::NUM_LOGITS] as usize, result.len());
-        (result, counts)
     }
 }

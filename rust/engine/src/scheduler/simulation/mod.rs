@@ -9,10 +9,13 @@
 
 mod cases;
 mod device;
+mod expected;
 mod grammar;
 mod model;
+mod outcome;
 mod penalties;
 mod random;
+mod sampling;
 mod setup;
 mod sharing;
 mod streams;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::device::{scores, vector};
+use super::expected::{scores, vector};
 use super::world::World;
 use crate::messages::FinishReason;
 

@@ -4,7 +4,8 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use super::super::{DetokenizerSink, LogProbs, Planner, PlannerConfig, StepLayout, StepResults};
-use super::device::{Device, Expected};
+use super::device::Device;
+use super::expected::Expected;
 use super::grammar::Slow;
 use super::model::{STOP_TOKEN, rules};
 use super::setup::{Drafts, Setup};

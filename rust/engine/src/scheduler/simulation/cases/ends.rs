@@ -1,6 +1,6 @@
 //! How requests end.
 
-use super::super::device::Expected;
+use super::super::expected::Expected;
 use super::super::model::prompt;
 use super::super::random::{Event, happen};
 use super::super::setup::{Setup, roomy};

@@ -1,32 +1,13 @@
-//! A draft model whose tokens are a hash of its cache: whatever is scheduled, every draft must be its token after
-//! the whole sequence, and every cell is written once in a pass.
+//! Sequences with their blocks, steps with drafts, and the passes between them.
 
 use std::collections::BTreeMap;
 
-use proptest::prelude::*;
-
-use super::*;
-
-const BLOCK: usize = 4;
-const BLOCKS: usize = 64;
-const ROWS: usize = 4;
-const VOCABULARY: u64 = 50;
-const SEQUENCES: usize = 1000;
-
-/// A cell's content for a sequence that begins with `tokens`: a function of all of them.
-fn state(tokens: &[i32]) -> u64 {
-    tokens.iter().fold(7, |state, token| {
-        (state ^ *token as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) + 1
-    })
-}
-
-/// The draft model's next token after `tokens`.
-fn said(tokens: &[i32]) -> i32 {
-    (state(tokens) % VOCABULARY) as i32
-}
+use super::device::{compute, move_rows, said};
+use super::{BLOCK, BLOCKS, ROWS, SEQUENCES, VOCABULARY};
+use crate::scheduler::draft_passes::*;
 
 /// A sequence: its tokens, blocks, and how many tokens the model has computed.
-struct Sequence {
+pub struct Sequence {
     slot: usize,
     tokens: Vec<i32>,
     blocks: Vec<usize>,
@@ -50,20 +31,20 @@ struct Granted {
     wrong: usize,
 }
 
-struct World {
+pub struct World {
     passes: DraftPasses,
     layouts: [StepLayout; 2],
     memory: [Vec<u64>; 2],
     cells: Vec<u64>,
     owners: BTreeMap<usize, usize>,
-    sequences: Vec<Sequence>,
-    passed: usize,
-    computed: usize,
+    pub sequences: Vec<Sequence>,
+    pub passed: usize,
+    pub computed: usize,
     /// The device feeds, by place of `last_token`; it moves rows; and the step that has not come back yet.
-    fed: bool,
-    moves: bool,
+    pub fed: bool,
+    pub moves: bool,
     last: BTreeMap<i32, i32>,
-    moved: usize,
+    pub moved: usize,
     behind: Option<(Vec<u64>, Vec<i32>, Vec<i32>)>,
     slots: usize,
     steps: i64,
@@ -75,7 +56,7 @@ fn bytes(words: &mut [u64]) -> &mut [u8] {
 }
 
 impl World {
-    fn new(pass_tokens: usize) -> Self {
+    pub fn new(pass_tokens: usize) -> Self {
         let layouts = [200, pass_tokens].map(|tokens| StepLayout::new(tokens, ROWS, 200, 8, 64).unwrap());
         let memory = layouts.map(|layout| vec![0; layout.nbytes() / 8]);
         let [step, pass] = layouts;
@@ -107,7 +88,7 @@ impl World {
     }
 
     /// A sequence of `length` tokens, the first of which it may share with the last one that began.
-    fn enter(&mut self, length: usize, shares: bool, seed: u64) {
+    pub fn enter(&mut self, length: usize, shares: bool, seed: u64) {
         let mut tokens: Vec<i32> =
             (0..length as u64).map(|at| (seed.wrapping_mul(31 + at) % VOCABULARY) as i32).collect();
         let mut blocks = Vec::new();
@@ -122,7 +103,7 @@ impl World {
         self.sequences.push(Sequence { slot: self.slots, tokens, blocks, computed, drafted: 0, wrong: 0 });
     }
 
-    fn leave(&mut self, at: usize) {
+    pub fn leave(&mut self, at: usize) {
         for block in self.sequences.remove(at).blocks {
             let owners = self.owners.get_mut(&block).unwrap();
             *owners -= 1;
@@ -133,7 +114,7 @@ impl World {
     }
 
     /// A step: of each sequence so many tokens, then drafts, of the draft model or of the host.
-    fn step(&mut self, grants: &[(usize, usize, bool)], right: usize) -> Result<()> {
+    pub fn step(&mut self, grants: &[(usize, usize, bool)], right: usize) -> Result<()> {
         let mut rows = Vec::new();
         for at in 0..self.sequences.len().min(ROWS) {
             let (count, drafts, on_device) = grants[at % grants.len()];
@@ -325,154 +306,6 @@ impl World {
         }
         if self.fed {
             self.behind = Some((self.memory[0].clone(), sampled, counts));
-        }
-    }
-}
-
-/// Moves the rows of a pass back by so many tokens of their slots; returns how many rows were moved.
-fn move_rows(pass: &mut StepBuffers<'_>, wrong: &BTreeMap<i32, i32>) -> usize {
-    let rows = 0..pass.header[header::NUM_ROWS] as usize;
-    let moved: Vec<_> = rows.filter(|row| pass.assumed_drafts[*row] > 0).collect();
-    assert_eq!(pass.header[header::NUM_MOVED_ROWS] as usize, moved.len());
-    for &row in &moved {
-        let back = wrong[&pass.row_sequence[row]];
-        let pages = &pass.page_indices[pass.page_indptr[row] as usize..];
-        pass.kv_length[row] -= back;
-        for token in pass.query_start[row] as usize..pass.query_start[row + 1] as usize {
-            pass.positions[token] -= back;
-            let position = pass.positions[token] as usize;
-            pass.slot_mapping[token] = pages[position / BLOCK] * BLOCK as i32 + (position % BLOCK) as i32;
-        }
-        for at in 0..pass.header[header::NUM_SAMPLED] as usize {
-            if pass.sample_rows[at] as usize == row {
-                pass.sample_position[at] -= i64::from(back);
-            }
-        }
-    }
-    moved.len()
-}
-
-/// The draft model: every cell that a token attends to must hold what belongs there.
-fn compute(pass: &StepBuffers<'_>, cells: &mut [u64], chosen: &mut Vec<i32>, computed: &mut usize) {
-    let rows = pass.header[header::NUM_ROWS] as usize;
-    *computed += pass.header[header::NUM_TOKENS] as usize;
-    let mut written = std::collections::BTreeSet::new();
-    for row in 0..rows {
-        let pages = &pass.page_indices[pass.page_indptr[row] as usize..pass.page_indptr[row + 1] as usize];
-        let cell = |position: usize| pages[position / BLOCK] as usize * BLOCK + position % BLOCK;
-        for token in pass.query_start[row] as usize..pass.query_start[row + 1] as usize {
-            let position = pass.positions[token] as usize;
-            let before = if position == 0 { state(&[]) } else { cells[cell(position - 1)] };
-            assert_eq!(pass.slot_mapping[token] as usize, cell(position));
-            assert!(written.insert(cell(position)), "no cell is written twice in a pass");
-            let id = pass.token_ids[token] as u64;
-            cells[cell(position)] = (before ^ id).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29) + 1;
-        }
-    }
-    let sampled = pass.header[header::NUM_SAMPLED] as usize;
-    let greedy = pass.sampling[..sampled].iter().filter(|rules| rules.temperature == 0.0).count();
-    assert_eq!(pass.header[header::NUM_GREEDY] as usize, greedy);
-    for at in 0..sampled {
-        let row = pass.sample_rows[at] as usize;
-        let last = pass.positions[pass.logit_token[at] as usize] as usize;
-        assert_eq!(pass.logit_token[at] + 1, pass.query_start[row + 1]);
-        assert_eq!((last + 1) as i64, pass.sample_position[at]);
-        assert_eq!(last + 1, pass.kv_length[row] as usize);
-        assert_eq!(pass.sampling[at].seed, 100 + pass.sample_sequence[at] as u64);
-        let page = pass.page_indices[pass.page_indptr[row] as usize + last / BLOCK] as usize;
-        chosen.push((cells[page * BLOCK + last % BLOCK] % VOCABULARY) as i32);
-    }
-}
-
-#[test]
-fn a_sequence_that_goes_on_takes_a_token_a_pass() {
-    let mut world = World::new(200);
-    world.enter(10, false, 3);
-    world.step(&[(10, 0, true)], 0).unwrap();
-    assert_eq!(world.passed, 0, "a sequence without drafts costs nothing");
-    world.step(&[(1, 3, true)], 1).unwrap();
-    assert_eq!((world.passed, world.computed), (3, 11 + 2), "the prompt and the token after it, two drafts");
-    world.step(&[(1, 3, true)], 3).unwrap();
-    assert_eq!((world.passed, world.computed), (6, 13 + 3));
-    world.step(&[(1, 3, true)], 0).unwrap();
-    assert_eq!((world.passed, world.computed), (9, 16 + 4), "the last draft was right and is caught up with");
-    world.step(&[(1, 2, false)], 0).unwrap();
-    world.step(&[(1, 0, false)], 0).unwrap();
-    world.step(&[(1, 1, true)], 0).unwrap();
-    assert_eq!((world.passed, world.computed), (10, 20 + 3), "and with those it was not asked for");
-}
-
-#[test]
-fn what_the_device_feeds_is_learned_when_it_comes_back() {
-    let mut world = World::new(200);
-    world.fed = true;
-    world.enter(10, false, 3);
-    (0..4).for_each(|_| world.step(&[(10, 0, true)], 0).unwrap());
-    world.step(&[(1, 3, true)], 1).unwrap();
-    assert_eq!((world.passed, world.computed), (3, 14 + 2), "three tokens were fed before");
-    world.step(&[(1, 3, true)], 3).unwrap();
-    world.step(&[(1, 0, true)], 0).unwrap();
-    world.step(&[(1, 2, true)], 2).unwrap();
-    assert_eq!((world.passed, world.computed), (8, 16 + 3 + 4), "with the last draft, and the token fed");
-}
-
-#[test]
-fn a_row_that_is_moved_computes_the_token_before_it_too() {
-    let mut world = World::new(200);
-    (world.fed, world.moves) = (true, true);
-    world.enter(10, false, 3);
-    world.step(&[(10, 0, true)], 0).unwrap();
-    world.step(&[(1, 3, true)], 1).unwrap();
-    assert_eq!((world.passed, world.computed), (3, 11 + 2), "its newest token is fed");
-    world.step(&[(1, 3, true)], 3).unwrap();
-    assert_eq!((world.passed, world.computed, world.moved), (6, 13 + 4, 3));
-    world.step(&[(1, 0, true)], 0).unwrap();
-    world.step(&[(1, 2, true)], 2).unwrap();
-    assert_eq!((world.passed, world.computed, world.moved), (8, 17 + 3 + 1, 3), "with the last draft");
-    world.step(&[(1, 1, true)], 0).unwrap();
-    assert_eq!((world.passed, world.computed, world.moved), (9, 21 + 2, 4));
-}
-
-#[test]
-fn a_shared_prompt_is_computed_once() {
-    let mut world = World::new(200);
-    world.enter(17, false, 3);
-    world.step(&[(17, 0, true)], 0).unwrap();
-    world.enter(17, true, 3);
-    world.step(&[(9, 1, true)], 0).unwrap();
-    assert_eq!((world.passed, world.computed), (1, 18 + 1));
-}
-
-#[test]
-fn what_does_not_fit_is_refused() {
-    let layout = |tokens, rows| StepLayout::new(tokens, rows, 8, 0, 64).unwrap();
-    let new = |pass, blocks| DraftPasses::new(layout(16, 4), pass, 4, blocks, 4, 64);
-    assert!(new(layout(16, 4), 8).is_ok());
-    assert!(new(layout(16, 3), 8).is_err());
-    assert!(new(layout(3, 4), 8).is_err());
-    assert!(new(layout(16, 4), usize::MAX / 2).is_err());
-}
-
-proptest! {
-    #[test]
-    fn every_draft_is_what_the_model_says_after_its_sequence(
-        pass_tokens in prop::sample::select(vec![ROWS, 7, 16, 200]),
-        turns in prop::collection::vec(
-            (0u8..10, 1usize..40, any::<bool>(), any::<u64>(),
-             prop::collection::vec((1usize..12, 0usize..5, any::<bool>()), 1..5), 0usize..5),
-            1..60,
-        ),
-        (fed, moves) in prop::sample::select(vec![(false, false), (true, false), (true, true)]),
-    ) {
-        let mut world = World::new(pass_tokens);
-        (world.fed, world.moves) = (fed, moves);
-        for (kind, length, shares, seed, grants, right) in turns {
-            if kind < 3 && world.sequences.len() < ROWS {
-                world.enter(length, shares, seed);
-            } else if kind == 3 && !world.sequences.is_empty() {
-                world.leave(seed as usize % world.sequences.len());
-            }
-            world.step(&grants, right).unwrap();
         }
     }
 }

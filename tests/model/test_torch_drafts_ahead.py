@@ -5,6 +5,7 @@ must have been drafted and verified in its place, wherever its row was laid out.
 """
 
 import asyncio
+from collections import defaultdict
 from typing import Any
 
 import msgspec
@@ -44,21 +45,40 @@ def spoil(
 
 
 class Seen:
-    """What became of the drafts of all steps."""
+    """What became of the drafts of all steps.
+
+    Attributes:
+        rows: By a request's seed its rows in turn: how many tokens each gave, and whether it
+            followed drafts in flight.
+    """
 
     def __init__(self) -> None:
         self.moved = self.right = self.wrong = self.unexpected = 0
+        self.rows = defaultdict[int, list[tuple[int, bool]]](list)
 
     def look(self, step: TorchStep, sampled: Sampled) -> None:
         buffers = step.buffers
         self.moved += buffers.num_moved_rows
         for row in range(buffers.num_sampled):
             drafts, count = int(buffers.device_drafts[row]), int(sampled.counts[row])
+            behind = buffers.assumed_drafts[buffers.sample_rows[row]] > 0
+            self.rows[int(buffers.sampling["seed"][row])].append((count, bool(behind)))
             self.right += count - 1
             if count <= drafts:
                 token = sampled.tokens[buffers.logit_start[row] + count - 1]
                 self.wrong += 1
                 self.unexpected += int(token % WRONG != 0)
+
+    def ends_within(self, seed: int, tokens: int) -> bool:
+        """Whether an answer of so many tokens ends before the end of a row that followed drafts in
+        flight, some of whose tokens it has.
+        """
+        given = 0
+        for count, behind in self.rows[seed]:
+            if given < tokens < given + count:
+                return behind
+            given += count
+        return False
 
 
 @pytest.fixture
@@ -138,3 +158,42 @@ async def test_every_draft_is_right_that_is_not_made_wrong(
     assert report["accepted_draft_model"] > 50
     assert report["preemptions"] > 0 or "num_blocks" not in config
     assert report["free"] + report["cached"] == report["num_blocks"]
+
+
+STOPS: tuple[dict[str, Any], ...] = (
+    {"stop": ("e",)},
+    {"stop": ("an", "ou")},
+    {"stop": ("t", " "), "include_stop": True},
+    {"stop": ("o",), "min_tokens": 6},
+    {"stop_token_ids": tuple(range(300, 400))},
+    {"stop_token_ids": tuple(range(400, 500)), "min_tokens": 3},
+)
+ENDS = (*({"max_tokens": tokens} for tokens in range(1, 13)), *STOPS * 6)
+
+
+async def ended(**config: Any) -> list[tuple[Any, ...]]:
+    """What a crowd is answered whose answers end soon, by the rules of :data:`ENDS` in turn."""
+    given: dict[str, Any] = {"temperature": 1.0, "max_tokens": 40, "ignore_eos": True}
+    rules = [SamplingParams(seed=seed, **given | end) for seed, end in enumerate(ENDS, 1)]
+    async with AsyncEngine(
+        **ITSELF | {"max_sequences": len(ENDS), "max_draft": 6} | config
+    ) as engine:
+        answers = await asyncio.gather(
+            *(engine.generate(f"Number {params.seed}", params) for params in rules)
+        )
+        report = await engine.report()
+    assert report["free"] + report["cached"] == report["num_blocks"]
+    return [(each.token_ids, each.text, each.finish_reason) for each in answers]
+
+
+async def test_answers_end_where_they_do_without_drafts(seen: Seen) -> None:
+    """By a limit, a stop string or a token to stop at, in the middle of a row planned ahead too."""
+    ahead = await ended()
+    assert seen.moved > 20
+    within = {
+        next(iter(end))
+        for seed, (end, (tokens, *_)) in enumerate(zip(ENDS, ahead, strict=True), 1)
+        if seen.ends_within(seed, len(tokens))
+    }
+    assert within == {"stop", "stop_token_ids"}  # no more drafts are asked for than a limit leaves
+    assert ahead == await ended(speculation=(), draft_model=None)

@@ -11,6 +11,7 @@ from pyengine.kernels.layers.block_product import block_product, block_product_r
 from pyengine.kernels.layers.grouped_block import grouped_block, grouped_block_reference
 from pyengine.kernels.layers.grouped_packed import grouped_packed, grouped_packed_reference
 from pyengine.kernels.layers.packed_product import packed_product, packed_product_reference
+from pyengine.kernels.layers.packed_rows import packed_rows, packed_rows_reference
 from pyengine.kernels.layers.quantize import FLOAT8, quantize_groups, quantize_groups_reference
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start.gpu import start_on_gpu
@@ -120,6 +121,23 @@ def test_products_of_experts_with_rows_of_8_bits(step: int, rows: int) -> None:
     # Tensor cores keep 14 bits of a step's sum.
     assert_close(ours[-1], theirs[-1], 2, 2e-3 * float(theirs[-1].float().std()))
     assert_captured(lambda: grouped_block(*given), [out])
+
+
+@pytest.mark.parametrize("rows", [1, 64, 2048])
+@pytest.mark.parametrize(
+    ("bits", "group", "kind"),
+    [(4, 32, "symmetric"), (4, 128, "zeros"), (4, 32, "minimums"), (8, 32, "symmetric"),
+     (8, 128, "floats")],
+)  # fmt: skip
+def test_rows_of_tables(bits: int, group: int, kind: str, rows: int) -> None:
+    if kind == "floats" and torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("no floats of 8 bits")
+    weight = drawn(rows, bits, group, 128_256, 1024, kind, torch.float16)
+    index = torch.randint(0, 128_256, (rows,), dtype=torch.int32, device="cuda")
+    out = torch.zeros(rows, 1024, dtype=torch.bfloat16, device="cuda")
+    ours, theirs = both(packed_rows, packed_rows_reference, weight, index, out)
+    assert_close(ours[-1], theirs[-1], 0)
+    assert_captured(lambda: packed_rows(weight, index, out), [out])
 
 
 @pytest.mark.parametrize("rows", [3, 64, 512])

@@ -29,6 +29,7 @@ from pyengine.kernels.layers import (
     head_norm,
     norm,
     packed_product,
+    packed_rows,
     packed_tensor,
     quantize,
     rope,
@@ -125,6 +126,15 @@ def quantized() -> Iterator[tuple[str, Work]]:
             for packed in PACKED:
                 matrix = weights(*packed, INTERMEDIATE, HIDDEN)
                 yield kind, partial(packed_product.packed_product, x, matrix, None, out)
+
+
+def tables() -> Iterator[tuple[str, Work]]:
+    """Rows of quantized tables."""
+    for dtype in (BF16, FP16):
+        for packed in (*PACKED, (8, 128, "floats")):
+            table = weights(*packed, VOCABULARY, HIDDEN)
+            work = partial(packed_rows.packed_rows, table, ints(ROWS), of(dtype, ROWS, HIDDEN))
+            yield f"{dtype} {packed}", work
 
 
 def experts() -> Iterator[tuple[str, Work]]:
@@ -254,6 +264,7 @@ def attend() -> Iterator[tuple[str, Work]]:
 PARTS: dict[str, Callable[[], Iterator[tuple[str, Work]]]] = {
     "layers": layers,
     "quantized": quantized,
+    "tables": tables,
     "experts": experts,
     "packed experts": packed_experts,
     "sampler": sampler,

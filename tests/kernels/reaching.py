@@ -153,6 +153,7 @@ def like_a_gpu() -> list[Any]:
             ("DTYPES", {}),  # experts are grouped products
             ("is_blocks", lambda weight, *_: step_of(weight) > 0),
             ("is_weight_only", lambda weight, *_: has_product(weight)),
+            ("is_packed_table", lambda weight, *_: are_alike([weight])),
         )
     ]
 

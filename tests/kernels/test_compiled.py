@@ -83,6 +83,18 @@ def test_products_with_quantized_weights_are_of_tensor_cores(tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(300)
+def test_rows_of_quantized_tables_round_as_dense_ones(tmp_path: Path) -> None:
+    found = figures("tables", tmp_path)
+    assert [one["kernel"] for one in found] == ["packed_rows_kernel"] * 12
+    for one in found:
+        assert one["stack"] == 0, one
+        assert one["exact"], one
+        assert one["ahead"], one
+        assert one["chained"], one
+        assert one["store"] >= 8, one
+
+
+@pytest.mark.timeout(300)
 def test_products_with_quantized_weights_fit_gpus_of_less_shared_memory(tmp_path: Path) -> None:
     """Of compute capability 8.6 and 8.9, where a program has 99 KiB."""
     found = figures("quantized", tmp_path, "89")

@@ -10,7 +10,7 @@ import torch
 
 from pyengine.errors import ConfigError
 from pyengine.model.torch.layers import parts as layers
-from pyengine.model.torch.layers.parts import TorchParts
+from pyengine.model.torch.layers.packed_weights import shares
 from pyengine.model.torch.layers.weight_only_linear import (
     WeightOnlyLinear,
     has_product,
@@ -60,7 +60,7 @@ def test_the_product_is_that_of_the_numbers_that_are_meant(kind: str, biased: bo
     weight, made = MATRICES[kind], parts()
     outputs, inputs = weight.shape
     bias = np.linspace(-1, 1, outputs, dtype=np.float32) if biased else None
-    linear = WeightOnlyLinear(made, weight, bias, reduce=False)
+    linear = WeightOnlyLinear(made, shares([weight], made.transfer), bias, reduce=False)
     made.loaded()
     x = torch.randn(8, inputs, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
     out = torch.full((8, outputs), float("nan"), dtype=torch.bfloat16)
@@ -101,7 +101,8 @@ def test_shares_of_ranks_are_cut_between_groups() -> None:
     x = torch.randn(8, INPUTS, generator=torch.Generator().manual_seed(0))
     total = torch.zeros(8, 16)
     for columns in (slice(0, 64), slice(64, INPUTS)):
-        linear = WeightOnlyLinear(made, Matrix((whole.columns(columns),)), None, reduce=False)
+        cut = shares([Matrix((whole.columns(columns),))], made.transfer)
+        linear = WeightOnlyLinear(made, cut, None, reduce=False)
         made.loaded()
         out = torch.zeros(8, 16)
         linear(buffer(x[:, columns]), buffer(out), 8)
@@ -122,8 +123,8 @@ def test_a_folder_of_them_says_what_its_dense_twin_says(
     folders = twins(tmp_path, "llama", kind)
     made: list[WeightOnlyLinear] = []
 
-    def noted(parts: TorchParts, weight: Matrix, bias: Any, *, reduce: bool) -> WeightOnlyLinear:
-        made.append(WeightOnlyLinear(parts, weight, bias, reduce=reduce))
+    def noted(*given: Any, **named: Any) -> WeightOnlyLinear:
+        made.append(WeightOnlyLinear(*given, **named))
         return made[-1]
 
     monkeypatch.setattr(layers, "WeightOnlyLinear", noted)

@@ -14,6 +14,7 @@ from pyengine.kernels.layers import (
     head_norm,
     norm,
     packed_product,
+    packed_rows,
     quantize,
     rope,
     router,
@@ -40,6 +41,7 @@ class TorchOps:
             :mod:`pyengine.kernels.layers.block_product`.
         packed_product: (x, weight, bias or None, out), see
             :mod:`pyengine.kernels.layers.packed_product`.
+        packed_rows: (table, index, out), see :mod:`pyengine.kernels.layers.packed_rows`.
         route: (logits, experts, weights, routed, live, ...), see
             :mod:`pyengine.kernels.layers.router`.
         grouped: (x, weight, bias or None, ends, out), see :mod:`pyengine.kernels.layers.grouped`.
@@ -83,6 +85,7 @@ class TorchOps:
         None,
     ]
     packed_product: Callable[[torch.Tensor, PackedTensor, torch.Tensor | None, torch.Tensor], None]
+    packed_rows: Callable[[PackedTensor, torch.Tensor, torch.Tensor], None]
     route: Callable[..., None]
     grouped: Callable[
         [torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor], None
@@ -112,6 +115,7 @@ KERNELS = TorchOps(
     quantize_groups=quantize.quantize_groups,
     block_product=block_product.block_product,
     packed_product=packed_product.packed_product,
+    packed_rows=packed_rows.packed_rows,
     route=router.route,
     grouped=grouped.grouped,
     grouped_packed=grouped_packed.grouped_packed,
@@ -126,6 +130,7 @@ REFERENCES = TorchOps(
     quantize_groups=quantize.quantize_groups_reference,
     block_product=block_product.block_product_reference,
     packed_product=packed_product.packed_product_reference,
+    packed_rows=packed_rows.packed_rows_reference,
     route=router.route_reference,
     grouped=grouped.grouped_reference,
     grouped_packed=grouped_packed.grouped_packed_reference,

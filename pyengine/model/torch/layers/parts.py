@@ -47,6 +47,8 @@ from pyengine.model.torch.layers.norms import (
 )
 from pyengine.model.torch.layers.packed_experts import PackedExperts
 from pyengine.model.torch.layers.packed_linear import DTYPES, PackedLinear, is_packed
+from pyengine.model.torch.layers.packed_weights import Share, shares
+from pyengine.model.torch.layers.tables import PackedTable, TorchTable, is_packed_table
 from pyengine.model.torch.layers.weight_only_linear import WeightOnlyLinear, is_weight_only
 from pyengine.model.weights.matrix import Matrix
 
@@ -110,7 +112,9 @@ class TorchParts:
         self.caches: list[tuple[torch.Tensor, torch.Tensor]] = []
         self.expert_layers: dict[int, TorchExperts | PackedExperts] = {}
         self.transfer = Transfer(device, dtype)
+        # A head may have the weights of a table.
         self._tables: dict[Matrix, torch.Tensor] = {}
+        self._packed_tables: dict[Matrix, list[Share]] = {}
         self._angles: dict[int, tuple[NDArray[np.float32], torch.Tensor]] = {}
         self._float8_rows: dict[int, torch.Tensor] = {}
         self._float8_scales: dict[int, torch.Tensor] = {}
@@ -122,6 +126,7 @@ class TorchParts:
             Exception: Weights could not be read.
         """
         self._tables.clear()
+        self._packed_tables.clear()
         self.transfer.wait()
 
     def buffer(self, rows: int, width: int) -> Buffer:
@@ -129,8 +134,11 @@ class TorchParts:
         tensor = torch.zeros(rows, width, dtype=self.dtype, device=self.device)
         return Buffer(tensor, tensor)
 
-    def table(self, weight: Matrix) -> "TorchTable":
-        """By torch, from weights that a head may multiply by too."""
+    def table(self, weight: Matrix) -> TorchTable | PackedTable:
+        """By torch; quantized weights stay so where the device can look them up."""
+        if is_packed_table(weight, self.device, self.dtype):
+            packed = self._packed_tables[weight] = shares([weight], self.transfer)
+            return PackedTable(self.ops, packed)
         table = self._tables[weight] = self.transfer.matrix(weight)
         return TorchTable(table)
 
@@ -140,19 +148,20 @@ class TorchParts:
         """By torch's library.
 
         Quantized weights stay so where the device has a product for them; others become dense ones
-        of the parts' data type.
+        of the parts' data type. The weights of a table are not copied again.
         """
         reduce = reduce and self.ranks > 1
+        packed, tensor = self._packed_tables.get(weight), self._tables.get(weight)
+        if packed is not None:
+            return WeightOnlyLinear(self, packed, bias, reduce=reduce)
         if is_packed(weight, self.device, self.dtype):
             return PackedLinear(self.kernels, self.group, weight, bias, self.dtype, reduce=reduce)
         if is_float8(weight, self.device, self.dtype):
             return Float8Linear(self, weight, bias, reduce=reduce)
         if is_blocks(weight, self.device, self.dtype):
             return BlockLinear(self, weight, bias, reduce=reduce)
-        # A head may have the weights of a table.
-        tensor = self._tables.get(weight)
         if tensor is None and is_weight_only(weight, self.device, self.dtype):
-            return WeightOnlyLinear(self, weight, bias, reduce=reduce)
+            return WeightOnlyLinear(self, shares([weight], self.transfer), bias, reduce=reduce)
         if tensor is None:
             tensor = self.transfer.matrix(weight)
         vector = None if bias is None else self.transfer.vector(bias)
@@ -293,17 +302,6 @@ class TorchParts:
     def gate(self, x: Buffer, gates: Buffer, rows: int) -> None:
         """Multiply by sigmoids, in place."""
         x.tensor[:rows].mul_(gates.tensor[:rows].sigmoid())
-
-
-class TorchTable:
-    """Rows to look up."""
-
-    def __init__(self, rows: torch.Tensor) -> None:
-        self._rows = rows
-
-    def __call__(self, index: torch.Tensor, out: Buffer, rows: int) -> None:
-        """``out[i]`` becomes row ``index[i]``."""
-        torch.index_select(self._rows, 0, index[:rows], out=out.tensor[:rows])
 
 
 class TorchLinear:

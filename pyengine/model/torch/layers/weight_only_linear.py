@@ -5,6 +5,7 @@ multiplied are those of a dense layer of the same file. What one layer mixes (qu
 values in 6) stays mixed: a product each.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -14,7 +15,7 @@ from pyengine.distributed.group import Group
 from pyengine.model.architectures.parts import Buffer
 from pyengine.model.torch.device.ops import TorchOps
 from pyengine.model.torch.device.transfer import Transfer
-from pyengine.model.torch.layers.packed_weights import kinds, shares
+from pyengine.model.torch.layers.packed_weights import Share, kinds
 from pyengine.model.weights.matrix import Float8, Matrix
 
 DTYPES = (torch.bfloat16, torch.float16)
@@ -46,13 +47,13 @@ class WeightOnlyLinear:
     """x W^T + b."""
 
     def __init__(
-        self, parts: Device, weight: Matrix, bias: NDArray[Any] | None, *, reduce: bool
+        self, parts: Device, weight: Sequence[Share], bias: NDArray[Any] | None, *, reduce: bool
     ) -> None:
-        """Copy the weights.
+        """Of weights that are on the device, or on their way there.
 
         Args:
             parts: The parts of the device.
-            weight: Of this rank, [out, in].
+            weight: Of this rank, one layer: [out, in].
             bias: [out].
             reduce: The results of all ranks are summed.
         """
@@ -63,7 +64,7 @@ class WeightOnlyLinear:
                 share.weight.layer(0),
                 None if mine is None else parts.transfer.vector(mine[share.outputs]),
             )
-            for share in shares([weight], parts.transfer)
+            for share in weight
         ]
         self._parts = parts
         self._reduce = reduce

@@ -98,6 +98,15 @@ pub fn tanh<const FMA: bool>(x: f32) -> f32 {
     ((1.0 - shrunk) / (1.0 + shrunk)).copysign(x)
 }
 
+/// The bits of 2^-127, the smallest power of two that an exponent means.
+pub const SMALLEST_POWER: u32 = 1 << 22;
+
+/// Half of 2^(`exponent` - 127), for an exponent below 255.
+#[inline(always)]
+pub fn half_power(exponent: u8) -> f32 {
+    f32::from_bits((u32::from(exponent) << 23).max(SMALLEST_POWER)) * 0.5
+}
+
 /// Asks for `slice` to be brought towards the processor, for the pages of a cache lie too far apart
 /// for the hardware to foresee them. Does nothing where there is no such instruction.
 #[inline(always)]

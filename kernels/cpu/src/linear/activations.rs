@@ -127,7 +127,7 @@ macro_rules! quantize {
                     }
                     let largest = largest(peaks);
                     let factor = splat(if largest > 0.0 { 127.0 / largest } else { 0.0 });
-                    let mut sums = no_integers();
+                    let mut sums = splat_integer(0);
                     for at in (0..x.len()).step_by(LANES) {
                         let rounded = to_bytes(times(load_stored(from.add(at)), factor));
                         sums = plus_integers(sums, rounded);

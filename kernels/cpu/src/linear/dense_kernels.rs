@@ -124,7 +124,9 @@ pub fn pairs_odd_first(set: InstructionSet) -> Kernel<u32, f32> {
 pub fn dot_pairs(set: InstructionSet) -> Option<Kernel<u32, bf16>> {
     match set {
         #[cfg(target_arch = "x86_64")]
-        InstructionSet::Avx512Bf16 => Some(Kernel { most_panels: avx512::PANELS, add: avx512::dot_pairs }),
+        InstructionSet::Avx512Bf16 => {
+            Some(Kernel { most_panels: avx512::PANELS, add: avx512::dot_pairs_of_rows })
+        }
         _ => None,
     }
 }
@@ -229,8 +231,8 @@ macro_rules! pairs {
         for place in $order {
             let mut line = [zero(); V];
             for at in 0..V {
-                let pairs = load_pairs($weights.add(at * LANES));
-                line[at] = if place == 1 { high(pairs) } else { low(pairs) };
+                let pairs = load_words($weights.add(at * LANES));
+                line[at] = if place == 1 { widen_high(pairs) } else { widen_low(pairs) };
             }
             for row in 0..R {
                 let x = splat(*$x.add(row * $stride + place));
@@ -242,219 +244,45 @@ macro_rules! pairs {
     };
 }
 
-/// Arrays that the compiler keeps in what registers there are.
+/// The sums of some rows of a panel stay in the registers that the compiler has.
 mod portable {
     use super::{Line, Tile, WIDTH};
-    use crate::math::mul_add;
-
-    const LANES: usize = 8;
-    /// One instruction where the target says so. Elsewhere two: bfloat16 products are exact, so only float32 differs.
-    const FUSED: bool = cfg!(any(target_feature = "fma", target_arch = "aarch64"));
-    type Floats = [f32; LANES];
-
-    #[inline(always)]
-    fn zero() -> Floats {
-        [0.0; LANES]
-    }
-
-    #[inline(always)]
-    fn splat(value: f32) -> Floats {
-        [value; LANES]
-    }
-
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> Floats {
-        // SAFETY: as the caller says.
-        unsafe { from.cast::<Floats>().read() }
-    }
-
-    #[inline(always)]
-    unsafe fn store(to: *mut f32, values: Floats) {
-        // SAFETY: as the caller says.
-        unsafe { to.cast::<Floats>().write(values) }
-    }
-
-    #[inline(always)]
-    fn fused(a: Floats, b: Floats, c: Floats) -> Floats {
-        std::array::from_fn(|at| mul_add::<FUSED>(a[at], b[at], c[at]))
-    }
-
-    #[inline(always)]
-    unsafe fn load_pairs(from: *const u32) -> [u32; LANES] {
-        // SAFETY: as the caller says.
-        unsafe { from.cast::<[u32; LANES]>().read() }
-    }
-
-    #[inline(always)]
-    fn low(pairs: [u32; LANES]) -> Floats {
-        pairs.map(|pair| f32::from_bits(pair << 16))
-    }
-
-    #[inline(always)]
-    fn high(pairs: [u32; LANES]) -> Floats {
-        pairs.map(|pair| f32::from_bits(pair & 0xffff_0000))
-    }
+    use crate::registers::portable::*;
 
     kernels!([], [1; 4], { 1 x 1 => 2, 2 x 1 => 2, 3 x 1 => 1, 4 x 1 => 1 });
 }
 
-/// 16 registers of 8 lanes.
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use super::{Line, Tile, WIDTH};
-    use std::arch::x86_64::{
-        __m256, __m256i, _mm256_and_si256, _mm256_castsi256_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
-        _mm256_loadu_si256, _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_slli_epi32,
-        _mm256_storeu_ps,
-    };
-
-    const LANES: usize = 8;
-    type Floats = __m256;
-
-    #[target_feature(enable = "avx2,fma")]
-    #[inline]
-    fn zero() -> Floats {
-        _mm256_setzero_ps()
-    }
-
-    #[target_feature(enable = "avx2,fma")]
-    #[inline]
-    fn splat(value: f32) -> Floats {
-        _mm256_set1_ps(value)
-    }
-
-    #[target_feature(enable = "avx2,fma")]
-    #[inline]
-    unsafe fn load(from: *const f32) -> Floats {
-        // SAFETY: as the caller says.
-        unsafe { _mm256_loadu_ps(from) }
-    }
-
-    #[target_feature(enable = "avx2,fma")]
-    #[inline]
-    unsafe fn store(to: *mut f32, values: Floats) {
-        // SAFETY: as the caller says.
-        unsafe { _mm256_storeu_ps(to, values) }
-    }
-
-    #[target_feature(enable = "avx2,fma")]
-    #[inline]
-    fn fused(a: Floats, b: Floats, c: Floats) -> Floats {
-        _mm256_fmadd_ps(a, b, c)
-    }
-
-    #[target_feature(enable = "avx2,fma")]
-    #[inline]
-    unsafe fn load_pairs(from: *const u32) -> __m256i {
-        // SAFETY: as the caller says.
-        unsafe { _mm256_loadu_si256(from.cast()) }
-    }
-
-    #[target_feature(enable = "avx2,fma")]
-    #[inline]
-    fn low(pairs: __m256i) -> Floats {
-        _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs))
-    }
-
-    #[target_feature(enable = "avx2,fma")]
-    #[inline]
-    fn high(pairs: __m256i) -> Floats {
-        _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536)))
-    }
+    use crate::registers::avx2::*;
 
     kernels!([target_feature(enable = "avx2,fma")], [1; 6],
              { 1 x 1 => 4, 2 x 1 => 4, 3 x 1 => 2, 4 x 1 => 2, 5 x 1 => 2, 6 x 1 => 2 });
 }
 
-/// 32 registers of 16 lanes.
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use super::{Line, Tile, WIDTH};
+    use crate::registers::avx512_bf16::*;
     use half::bf16;
-    use std::arch::x86_64::{
-        __m512, __m512bh, __m512i, _mm512_and_si512, _mm512_castsi512_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps,
-        _mm512_loadu_ps, _mm512_loadu_si512, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
-        _mm512_slli_epi32, _mm512_storeu_ps,
-    };
-
-    const LANES: usize = 16;
-    type Floats = __m512;
-
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    fn zero() -> Floats {
-        _mm512_setzero_ps()
-    }
-
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    fn splat(value: f32) -> Floats {
-        _mm512_set1_ps(value)
-    }
-
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    unsafe fn load(from: *const f32) -> Floats {
-        // SAFETY: as the caller says.
-        unsafe { _mm512_loadu_ps(from) }
-    }
-
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    unsafe fn store(to: *mut f32, values: Floats) {
-        // SAFETY: as the caller says.
-        unsafe { _mm512_storeu_ps(to, values) }
-    }
-
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    fn fused(a: Floats, b: Floats, c: Floats) -> Floats {
-        _mm512_fmadd_ps(a, b, c)
-    }
-
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    unsafe fn load_pairs(from: *const u32) -> __m512i {
-        // SAFETY: as the caller says.
-        unsafe { _mm512_loadu_si512(from.cast()) }
-    }
-
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    fn low(pairs: __m512i) -> Floats {
-        _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs))
-    }
-
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    fn high(pairs: __m512i) -> Floats {
-        _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536)))
-    }
 
     kernels!([target_feature(enable = "avx512f")], [4, 2, 1, 1, 1, 1],
              { 1 x 1 => 4, 1 x 2 => 4, 1 x 4 => 4, 2 x 1 => 4, 2 x 2 => 4, 3 x 1 => 4, 4 x 1 => 4, 5 x 1 => 4, 6 x 1 => 4 });
 
-    kernel!(dot_pairs, dot_pairs_tile, u32, bf16, 2, [target_feature(enable = "avx512f,avx512bf16")],
+    kernel!(dot_pairs_of_rows, dot_pairs_tile, u32, bf16, 2, [target_feature(enable = "avx512f,avx512bf16")],
             { 1 x 1 => 4, 1 x 2 => 4, 1 x 4 => 4, 2 x 1 => 4, 2 x 2 => 4, 3 x 1 => 4, 4 x 1 => 4, 5 x 1 => 4, 6 x 1 => 4 },
             |weights, x, stride, chains| {
-        let mut line = [as_pairs(_mm512_set1_epi32(0)); V];
+        let mut line = [splat_integer(0); V];
         for at in 0..V {
-            line[at] = as_pairs(load_pairs(weights.add(at * LANES)));
+            line[at] = load_words(weights.add(at * LANES));
         }
         for row in 0..R {
             // Two numbers, of whatever alignment.
-            let pair = x.add(row * stride).cast::<i32>().read_unaligned();
-            let x = as_pairs(_mm512_set1_epi32(pair));
+            let x = splat_integer(x.add(row * stride).cast::<i32>().read_unaligned());
             for at in 0..V {
-                chains[row][at] = _mm512_dpbf16_ps(chains[row][at], x, line[at]);
+                chains[row][at] = dot_pairs(chains[row][at], line[at], x);
             }
         }
     });
-
-    #[target_feature(enable = "avx512f")]
-    #[inline]
-    fn as_pairs(bits: __m512i) -> __m512bh {
-        // SAFETY: both are 64 bytes that hold any bits.
-        unsafe { std::mem::transmute(bits) }
-    }
 }

@@ -13,6 +13,7 @@
 //! its power (Open Compute Project, "Microscaling Formats (MX) Specification", 2023).
 
 use super::panels::{self, Line, Lines, WIDTH};
+use crate::math::half_power;
 
 /// A quantized matrix \[outputs, inputs\] as files have it.
 #[derive(Debug, Clone, Copy)]
@@ -49,15 +50,6 @@ pub const DOUBLED: [u8; 16] = [12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8,
 
 /// The value of zero in [`DOUBLED`].
 const DOUBLED_ZERO: i32 = 12;
-
-/// The bits of 2^-127, the smallest power of two that an exponent means.
-pub const SMALLEST_POWER: u32 = 1 << 22;
-
-/// Half of 2^(`exponent` - 127), for an exponent below 255.
-#[inline(always)]
-pub fn half_power(exponent: u8) -> f32 {
-    f32::from_bits((u32::from(exponent) << 23).max(SMALLEST_POWER)) * 0.5
-}
 
 impl Quantized<'_> {
     fn is_symmetric(&self) -> bool {

@@ -17,21 +17,9 @@
 use std::ops::Range;
 
 use super::activations::Activations;
-use super::packed::{DOUBLED, Packed, SMALLEST_POWER, half_power};
+use super::packed::{DOUBLED, Packed};
 use super::panels::{Line, WIDTH};
 use crate::isa::InstructionSet;
-
-/// [`DOUBLED`] in two words.
-#[cfg(target_arch = "x86_64")]
-const DOUBLED_HALVES: [i64; 2] = {
-    let mut words = [0u64; 2];
-    let mut code = DOUBLED.len();
-    while code > 0 {
-        code -= 1;
-        words[code / 8] = words[code / 8] << 8 | DOUBLED[code] as u64;
-    }
-    [words[0] as i64, words[1] as i64]
-};
 
 /// Some rows of activations, and a panel of weights.
 #[derive(Debug, Clone)]
@@ -164,7 +152,7 @@ macro_rules! kernel {
                             for at in 0..V {
                                 let of_output = $load(scales.add(index * WIDTH + lane + at * LANES));
                                 let factor = times(of_output, of_row);
-                                totals[row][at] = fused(floats($sums[row][at]), factor, totals[row][at]);
+                                totals[row][at] = fused(to_floats($sums[row][at]), factor, totals[row][at]);
                             }
                         }
                         if let Some(minimums) = minimums {
@@ -189,23 +177,24 @@ macro_rules! kernel {
     };
 }
 
-/// A kernel of values of 4 bits, of which `$decode` makes bytes.
+/// A kernel of values of 4 bits, of which `$decode` makes bytes below 128.
 macro_rules! half_kernel {
-    ($name:ident, $tile:ident, $scales:ident: $scale:ident by $load:ident, $decode:ident, $features:tt, $tiles:tt) => {
+    ($name:ident, $tile:ident, $scales:ident: $scale:ident by $load:ident, |$codes:ident| $decode:expr, $features:tt, $tiles:tt) => {
         kernel!($name, $tile, 8, $scales: $scale by $load, $features, $tiles, |line, x, stride, sums| {
             let mut weights = [splat_integer(0); V];
             for at in 0..V {
-                weights[at] = load_integers(line.add(at * LANES));
+                weights[at] = load_words(line.add(at * LANES));
             }
             for half in 0..2 {
                 let mut values = [splat_integer(0); V];
                 for at in 0..V {
-                    values[at] = $decode(if half == 0 { low(weights[at]) } else { high(weights[at]) });
+                    let $codes = if half == 0 { low_halves(weights[at]) } else { high_halves(weights[at]) };
+                    values[at] = $decode;
                 }
                 for row in 0..R {
                     let x = splat_integer(x.add(row * stride + half * 4).cast::<i32>().read_unaligned());
                     for at in 0..V {
-                        sums[row][at] = dot_halves(sums[row][at], values[at], x);
+                        sums[row][at] = dot_small_bytes(sums[row][at], values[at], x);
                     }
                 }
             }
@@ -223,7 +212,7 @@ macro_rules! kernels {
         kernel!(bytes, bytes_tile, 4, scales: f32 by load, [$($feature)?], { $($rows => $registers),* }, |line, x, stride, sums| {
             let mut weights = [splat_integer(0); V];
             for at in 0..V {
-                weights[at] = load_integers(line.add(at * LANES));
+                weights[at] = load_words(line.add(at * LANES));
             }
             for row in 0..R {
                 let x = splat_integer(x.add(row * stride).cast::<i32>().read_unaligned());
@@ -233,80 +222,16 @@ macro_rules! kernels {
             }
         });
 
-        half_kernel!(halves, halves_tile, scales: f32 by load, integers, [$($feature)?], { $($rows => $registers),* });
+        half_kernel!(halves, halves_tile, scales: f32 by load, |values| values, [$($feature)?], { $($rows => $registers),* });
 
-        half_kernel!(microscaled, microscaled_tile, exponents: u8 by load_half_powers, doubled, [$($feature)?],
+        half_kernel!(microscaled, microscaled_tile, exponents: u8 by load_half_powers, |codes| looked_up(&DOUBLED, codes), [$($feature)?],
                      { $($rows => $registers),* });
     };
 }
 
-/// An operation of an instruction set.
-macro_rules! operations {
-    ($features:literal; $($name:ident($($arg:ident: $type:ty),*) -> $output:ty = $body:expr;)*) => {
-        $(
-            #[target_feature(enable = $features)]
-            #[inline]
-            fn $name($($arg: $type),*) -> $output {
-                $body
-            }
-        )*
-    };
-    ($features:literal, unsafe; $($name:ident($($arg:ident: $type:ty),*) $(-> $output:ty)? = $body:expr;)*) => {
-        $(
-            #[target_feature(enable = $features)]
-            #[inline]
-            unsafe fn $name($($arg: $type),*) $(-> $output)? {
-                // SAFETY: as the caller says.
-                unsafe { $body }
-            }
-        )*
-    };
-}
-
 mod portable {
-    use super::{DOUBLED, Line, Tile, WIDTH, half_power};
-
-    const LANES: usize = 8;
-    type Floats = [f32; LANES];
-    type Integers = [i32; LANES];
-
-    #[inline(always)]
-    fn zero() -> Floats {
-        [0.0; LANES]
-    }
-
-    #[inline(always)]
-    fn splat(value: f32) -> Floats {
-        [value; LANES]
-    }
-
-    #[inline(always)]
-    fn splat_integer(value: i32) -> Integers {
-        [value; LANES]
-    }
-
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> Floats {
-        // SAFETY: as the caller says.
-        unsafe { from.cast::<Floats>().read() }
-    }
-
-    #[inline(always)]
-    unsafe fn store(to: *mut f32, values: Floats) {
-        // SAFETY: as the caller says.
-        unsafe { to.cast::<Floats>().write(values) }
-    }
-
-    #[inline(always)]
-    unsafe fn load_integers(from: *const u32) -> Integers {
-        // SAFETY: as the caller says.
-        unsafe { from.cast::<Integers>().read() }
-    }
-
-    #[inline(always)]
-    fn times(a: Floats, b: Floats) -> Floats {
-        std::array::from_fn(|at| a[at] * b[at])
-    }
+    use super::{DOUBLED, Line, Tile, WIDTH};
+    use crate::registers::portable::*;
 
     /// Rounded once, as everywhere: one call for a group.
     #[inline(always)]
@@ -314,166 +239,29 @@ mod portable {
         std::array::from_fn(|at| a[at].mul_add(b[at], c[at]))
     }
 
-    #[inline(always)]
-    fn floats(integers: Integers) -> Floats {
-        integers.map(|integer| integer as f32)
-    }
-
-    #[inline(always)]
-    fn low(values: Integers) -> Integers {
-        values.map(|value| value & 0x0f0f_0f0f)
-    }
-
-    #[inline(always)]
-    fn high(values: Integers) -> Integers {
-        values.map(|value| value >> 4 & 0x0f0f_0f0f)
-    }
-
-    #[inline(always)]
-    fn integers(values: Integers) -> Integers {
-        values
-    }
-
-    #[inline(always)]
-    fn doubled(codes: Integers) -> Integers {
-        codes.map(|codes| i32::from_le_bytes(codes.to_le_bytes().map(|code| DOUBLED[usize::from(code & 15)])))
-    }
-
-    #[inline(always)]
-    unsafe fn load_half_powers(from: *const u8) -> Floats {
-        // SAFETY: as the caller says.
-        unsafe { from.cast::<[u8; LANES]>().read() }.map(half_power)
-    }
-
-    #[inline(always)]
-    fn dot_bytes(sums: Integers, values: Integers, x: Integers) -> Integers {
-        std::array::from_fn(|at| {
-            let products = values[at].to_le_bytes().into_iter().zip(x[at].to_le_bytes());
-            products.fold(sums[at], |sum, (value, x)| sum + i32::from(value) * i32::from(x as i8))
-        })
-    }
-
-    use dot_bytes as dot_halves;
-
     kernels!([], 2, { 1 => 1, 2 => 1 });
 }
 
-/// Operations that all sets with registers of 8 lanes share.
-macro_rules! eight_lanes {
-    ($features:literal) => {
-        use super::{DOUBLED_HALVES, Line, SMALLEST_POWER, Tile, WIDTH};
-        use std::arch::x86_64::*;
-
-        const LANES: usize = 8;
-        type Floats = __m256;
-        type Integers = __m256i;
-
-        operations! { $features;
-            zero() -> Floats = _mm256_setzero_ps();
-            splat(value: f32) -> Floats = _mm256_set1_ps(value);
-            splat_integer(value: i32) -> Integers = _mm256_set1_epi32(value);
-            times(a: Floats, b: Floats) -> Floats = _mm256_mul_ps(a, b);
-            fused(a: Floats, b: Floats, c: Floats) -> Floats = _mm256_fmadd_ps(a, b, c);
-            floats(integers: Integers) -> Floats = _mm256_cvtepi32_ps(integers);
-            low(values: Integers) -> Integers = _mm256_and_si256(values, _mm256_set1_epi8(15));
-            high(values: Integers) -> Integers =
-                _mm256_and_si256(_mm256_srli_epi16::<4>(values), _mm256_set1_epi8(15));
-            integers(values: Integers) -> Integers = values;
-            doubled(codes: Integers) -> Integers = {
-                let table = _mm_set_epi64x(DOUBLED_HALVES[1], DOUBLED_HALVES[0]);
-                _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), codes)
-            };
-            half_powers(exponents: __m128i) -> Floats = {
-                let powers = _mm256_slli_epi32::<23>(_mm256_cvtepu8_epi32(exponents));
-                let powers = _mm256_max_epi32(powers, _mm256_set1_epi32(SMALLEST_POWER as i32));
-                _mm256_mul_ps(_mm256_castsi256_ps(powers), _mm256_set1_ps(0.5))
-            };
-        }
-
-        operations! { $features, unsafe;
-            load(from: *const f32) -> Floats = _mm256_loadu_ps(from);
-            store(to: *mut f32, values: Floats) = _mm256_storeu_ps(to, values);
-            load_integers(from: *const u32) -> Integers = _mm256_loadu_si256(from.cast());
-            load_half_powers(from: *const u8) -> Floats = half_powers(_mm_loadl_epi64(from.cast()));
-        }
-    };
-}
-
-/// Products of bytes in two steps, by way of 16 bits, which two products of 128 * 127 do not overflow.
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
-    eight_lanes!("avx2,fma");
-
-    operations! { "avx2,fma";
-        dot_bytes(sums: Integers, values: Integers, x: Integers) -> Integers = {
-            // Values are moved down by 128: their sizes are unsigned bytes again, and x takes their signs.
-            let signed = _mm256_xor_si256(values, _mm256_set1_epi8(-128));
-            dot_halves(sums, _mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
-        };
-        dot_halves(sums: Integers, values: Integers, x: Integers) -> Integers = {
-            let pairs = _mm256_maddubs_epi16(values, x);
-            _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
-        };
-    }
+    use super::{DOUBLED, Line, Tile, WIDTH};
+    use crate::registers::avx2::{dot_bytes_less_128 as dot_bytes, *};
 
     kernels!([target_feature(enable = "avx2,fma")], 4, { 1 => 4, 2 => 2, 3 => 1, 4 => 1 });
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx_vnni {
-    eight_lanes!("avx2,fma,avxvnni");
-
-    operations! { "avx2,fma,avxvnni";
-        dot_bytes(sums: Integers, values: Integers, x: Integers) -> Integers =
-            _mm256_dpbusd_avx_epi32(sums, values, x);
-    }
-
-    use dot_bytes as dot_halves;
+    use super::{DOUBLED, Line, Tile, WIDTH};
+    use crate::registers::avx_vnni::*;
 
     kernels!([target_feature(enable = "avx2,fma,avxvnni")], 4, { 1 => 4, 2 => 2, 3 => 1, 4 => 1 });
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx512_vnni {
-    use super::{DOUBLED_HALVES, Line, SMALLEST_POWER, Tile, WIDTH};
-    use std::arch::x86_64::*;
-
-    const LANES: usize = 16;
-    type Floats = __m512;
-    type Integers = __m512i;
-
-    operations! { "avx512f,avx512bw,avx512vnni";
-        zero() -> Floats = _mm512_setzero_ps();
-        splat(value: f32) -> Floats = _mm512_set1_ps(value);
-        splat_integer(value: i32) -> Integers = _mm512_set1_epi32(value);
-        times(a: Floats, b: Floats) -> Floats = _mm512_mul_ps(a, b);
-        fused(a: Floats, b: Floats, c: Floats) -> Floats = _mm512_fmadd_ps(a, b, c);
-        floats(integers: Integers) -> Floats = _mm512_cvtepi32_ps(integers);
-        low(values: Integers) -> Integers = _mm512_and_si512(values, _mm512_set1_epi8(15));
-        high(values: Integers) -> Integers =
-            _mm512_and_si512(_mm512_srli_epi16::<4>(values), _mm512_set1_epi8(15));
-        integers(values: Integers) -> Integers = values;
-        doubled(codes: Integers) -> Integers = {
-            let table = _mm_set_epi64x(DOUBLED_HALVES[1], DOUBLED_HALVES[0]);
-            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), codes)
-        };
-        half_powers(exponents: __m128i) -> Floats = {
-            let powers = _mm512_slli_epi32::<23>(_mm512_cvtepu8_epi32(exponents));
-            let powers = _mm512_max_epi32(powers, _mm512_set1_epi32(SMALLEST_POWER as i32));
-            _mm512_mul_ps(_mm512_castsi512_ps(powers), _mm512_set1_ps(0.5))
-        };
-        dot_bytes(sums: Integers, values: Integers, x: Integers) -> Integers =
-            _mm512_dpbusd_epi32(sums, values, x);
-    }
-
-    operations! { "avx512f,avx512bw,avx512vnni", unsafe;
-        load(from: *const f32) -> Floats = _mm512_loadu_ps(from);
-        store(to: *mut f32, values: Floats) = _mm512_storeu_ps(to, values);
-        load_integers(from: *const u32) -> Integers = _mm512_loadu_si512(from.cast());
-        load_half_powers(from: *const u8) -> Floats = half_powers(_mm_loadu_si128(from.cast()));
-    }
-
-    use dot_bytes as dot_halves;
+    use super::{DOUBLED, Line, Tile, WIDTH};
+    use crate::registers::avx512_vnni::*;
 
     kernels!([target_feature(enable = "avx512f,avx512bw,avx512vnni")], 6,
              { 1 => 4, 2 => 4, 3 => 4, 4 => 2, 5 => 2, 6 => 2 });

@@ -83,6 +83,12 @@ impl MaskCache {
         found
     }
 
+    /// Counts a mask that is kept elsewhere: it was found there, or made.
+    pub fn count(&self, found: bool) {
+        let counter = if found { &self.hits } else { &self.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Keeps the mask of a state; gives the one that others with the same tokens have.
     pub fn insert(&self, state: State, mask: Arc<Mask>) -> Arc<Mask> {
         self.misses.fetch_add(1, Ordering::Relaxed);

@@ -94,6 +94,8 @@ impl Llguidance {
                 // Without a first token no text matches.
                 parser.mask()?;
             }
+            // Where that fails, the first request gets another.
+            let _ = automaton.look_ahead();
             Ok((grammar, automaton))
         });
         let (grammar, automaton) = compiled.map_err(|error| whole(readable(&error)))?;
@@ -110,10 +112,15 @@ impl Llguidance {
         Ok(Self { shared: Arc::new(shared), warnings })
     }
 
+    /// At the beginning of a text.
+    pub(super) fn parser(&self) -> Parser {
+        Parser::new(&self.shared.automaton.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     fn state(&self) -> State {
         let mut state = State {
             shared: self.shared.clone(),
-            parser: Parser::new(&self.shared.automaton.lock().unwrap_or_else(PoisonError::into_inner)),
+            parser: self.parser(),
             taken: Vec::new(),
             moved: 0,
             ended: false,

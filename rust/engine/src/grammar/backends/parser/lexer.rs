@@ -106,6 +106,11 @@ impl Lexer {
         self.automaton.set_max_states(self.limits.max_lexer_states);
     }
 
+    /// How much fuel is left.
+    pub fn fuel(&self) -> u64 {
+        self.automaton.get_fuel()
+    }
+
     /// Why it has given up, if it has.
     pub fn error(&self) -> Option<String> {
         self.automaton.get_error()

@@ -1,6 +1,7 @@
 //! The mask of a place.
 //!
 //! ```text
+//!  only inside ─► the verdict's own: the rest of a literal, whatever the row
 //!  key known ─► the mask that is kept for all requests at equal places
 //!  view known ─► that of its view, without what repeats an item of this array
 //!  else ─► what the verdict says, and the tokens behind its ways out
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 
+use super::lexer::NO_SET;
 use super::memory::{MemoryId, NOTHING};
 use super::moves::Place;
 use super::rows::RowId;
@@ -28,17 +30,28 @@ const NOTHING_PENDING: u32 = u32::MAX;
 const NO_PLACE: MemoryId = MemoryId::MAX;
 
 impl States {
-    /// The key of a place's mask.
-    fn key(&mut self, tokens: &Tokens, place: Place, automaton: u64) -> State {
-        self.verdicts.of(tokens, &mut self.lexer, place.state);
-        self.known_key(place, automaton).expect("the verdict was just found")
+    /// The key of a place's mask, by the verdict of its lexer's state.
+    fn key(&mut self, place: Place, verdict: VerdictId, automaton: u64) -> State {
+        let end = if place.pending { self.lexer.ended(place.state) } else { NOTHING_PENDING };
+        State { automaton, row: place.row, verdict, end, memory: place.memory }
     }
 
-    /// The same if the verdict is known.
-    pub(super) fn known_key(&mut self, place: Place, automaton: u64) -> Option<State> {
+    /// The mask where tokens can only stay in the lexeme, whatever the row: the verdict's own.
+    fn inside(&mut self, place: Place, verdict: VerdictId) -> Option<&Arc<Mask>> {
+        let may_end = !place.pending || self.lexer.ended(place.state) != NO_SET;
+        let said = self.verdicts.get(verdict);
+        let is_own = said.ways_out.is_empty() && !may_end && !self.rules.remembers && !said.inside.is_empty();
+        is_own.then_some(&said.inside)
+    }
+
+    /// The tokens that may come, if that is a look-up.
+    pub(super) fn known_mask(&mut self, tokens: &Tokens, place: Place, automaton: u64) -> Option<Arc<Mask>> {
         let verdict = self.verdicts.known(place.state)?;
-        let end = if place.pending { self.lexer.ended(place.state) } else { NOTHING_PENDING };
-        Some(State { automaton, row: place.row, verdict, end, memory: place.memory })
+        if let Some(inside) = self.inside(place, verdict) {
+            tokens.masks().count(true);
+            return Some(inside.clone());
+        }
+        tokens.masks().get(&self.key(place, verdict, automaton))
     }
 
     /// The tokens that may come, end tokens too.
@@ -46,17 +59,23 @@ impl States {
     /// # Errors
     /// The parser has given up, or nothing may come.
     pub(super) fn mask(&mut self, tokens: &Tokens, place: Place, automaton: u64) -> Result<Arc<Mask>> {
-        let key = self.key(tokens, place, automaton);
+        let known = self.verdicts.known(place.state);
+        let verdict = known.unwrap_or_else(|| self.verdicts.of(tokens, &mut self.lexer, place.state));
         let cache = tokens.masks();
+        if let Some(inside) = self.inside(place, verdict) {
+            cache.count(known.is_some());
+            return Ok(inside.clone());
+        }
+        let key = self.key(place, verdict, automaton);
         if let Some(mask) = cache.get(&key) {
             return Ok(mask);
         }
         let shared = State { memory: if self.rules.remembers { NO_PLACE } else { NOTHING }, ..key };
-        let view = self.view(tokens, place, key.verdict);
+        let view = self.view(tokens, place, verdict);
         // Beyond a limit rows look as if nothing followed.
         self.check()?;
         if view.is_inside() {
-            let inside = self.verdicts.get(key.verdict).inside.clone();
+            let inside = self.verdicts.get(verdict).inside.clone();
             ensure!(!inside.is_empty(), "no text matches it");
             let inside = cache.insert(shared, inside);
             return self.remembering(tokens, place, key, inside);

@@ -20,7 +20,8 @@
 //! Its modules, each of which imports only those below it:
 //!
 //! ```text
-//!  text     warm             one request's text            masks made before a request comes
+//!  text                      one request's text
+//!  warm     ahead            masks, and states, that are made before a request comes
 //!     automaton              the lock that requests share
 //!
 //!  mask     shortest         what may come at a place      how a text ends soonest
@@ -36,6 +37,7 @@
 //!  rules    lexer, alphabet  the grammar as llguidance has compiled it
 //! ```
 
+mod ahead;
 mod alphabet;
 mod automaton;
 mod costs;

@@ -152,6 +152,11 @@ impl Rows {
         self.items(row).filter_map(|item| item.origin)
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     /// How many items were made so far.
     pub fn made(&self) -> usize {
         self.made

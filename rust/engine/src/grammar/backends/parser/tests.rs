@@ -333,6 +333,26 @@ fn likely_texts_find_their_masks_prepared() {
 }
 
 #[test]
+fn states_of_texts_that_must_come_are_there_once_compiled() {
+    let tokens = vocabulary();
+    let schema = object(
+        json!({"name": {"type": "string"}, "key1": {"type": "boolean"}, "key2": {"type": "integer"}}),
+        &["name", "key1", "key2"],
+        false,
+    );
+    let lowered = lowered(&tokens, &json!({"kind": "json_schema", "schema": schema}));
+    let compiled = Llguidance::compile(&tokens, lowered, Vec::new()).unwrap();
+    let mut parser = compiled.parser();
+    let made = |parser: &super::Parser| (parser.lexer_states(), parser.rows());
+    let before = made(&parser);
+    for byte in br#"{"name": "", "key1": false, "key2": 0}"# {
+        assert!(parser.take_byte(*byte).unwrap());
+        assert_eq!(made(&parser), before, "{:?}", char::from(*byte));
+    }
+    assert!(parser.is_over());
+}
+
+#[test]
 fn all_descriptions_compile() {
     let tokens = vocabulary();
     for description in descriptions() {

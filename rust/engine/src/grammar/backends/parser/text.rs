@@ -134,8 +134,7 @@ impl Parser {
     /// The mask if it is kept.
     pub fn known_mask(&self) -> Option<Arc<Mask>> {
         let (place, number) = (self.place(), self.automaton.number);
-        let key = self.automaton.lock_whole()?.known_key(place, number)?;
-        self.automaton.tokens.masks().get(&key)
+        self.automaton.lock_whole()?.known_mask(&self.automaton.tokens, place, number)
     }
 
     /// The byte that must come; None where there is a choice, or the text may end. The first byte of a special token is
@@ -171,6 +170,10 @@ impl Parser {
 impl Parser {
     pub(crate) fn lexer_states(&self) -> usize {
         self.automaton.lock().lexer.states()
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.automaton.lock().rows.len()
     }
 
     pub(crate) fn poison(&self) {

@@ -2,9 +2,9 @@
 
 The parameters of the real ones, as far as they are used, are written down here as facts; every call
 is noted, and a test on a GPU binds what is noted to the installed library's. The kernels that
-``auto`` picks are a GPU's of Hopper. What a plan is given is read when the
-device comes to it, as an asynchronous copy from pinned memory does; and so is what it writes into
-pinned memory of the wrapper's own.
+``auto`` picks are a GPU's of Hopper, or of another one, and refuse the types that these do not
+take. What a plan is given is read when the device comes to it, as an asynchronous copy from pinned
+memory does; and so is what it writes into pinned memory of the wrapper's own.
 """
 
 import math
@@ -21,7 +21,8 @@ from pyengine.model.torch.attention.flashinfer.library import Library
 class Device:
     """Work in order, done as late as may be."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, hopper: bool = True) -> None:
+        self.hopper = hopper
         self.queue: list[Callable[[], object]] = []
         self.calls: list[tuple[str, dict[str, Any]]] = []
         # The library's class, the method, and the names of what it was called with.
@@ -50,6 +51,7 @@ class Device:
             bind(BatchPrefill),
             lambda *states: self.add(lambda: merge_state_in_place(*states)),
             lambda: Mark(self),
+            flash3=self.hopper,
         )
 
     def note(self, wrapper: "type[_Wrapper]", method: str, given: dict[str, Any]) -> None:
@@ -78,11 +80,23 @@ def merge_state_in_place(
     s.copy_(peak)
 
 
-def backend_of(asked: str, q_dtype: torch.dtype, kv_dtype: torch.dtype) -> str:
-    """As ``determine_attention_backend`` on a GPU of Hopper."""
-    if asked != "auto":
-        return asked
-    return "fa3" if q_dtype == kv_dtype and q_dtype != torch.float8_e4m3fn else "fa2"
+FLOAT8 = torch.float8_e4m3fn
+
+
+def backend_of(
+    asked: str, hopper: bool, q_dtype: torch.dtype, kv_dtype: torch.dtype, soft_cap: bool
+) -> str:
+    """As ``determine_attention_backend``, and what its modules are compiled for."""
+    backend = asked
+    if asked == "auto":
+        backend = "fa3" if hopper and (kv_dtype != FLOAT8 or q_dtype == FLOAT8) else "fa2"
+    if backend == "fa2":
+        assert q_dtype != FLOAT8, "fp8 tensor core is not supported in fa2 backend"
+    else:
+        assert hopper
+        assert q_dtype == kv_dtype, "only the same quantization precision"
+        assert q_dtype != FLOAT8 or not soft_cap, "it would be ignored"
+    return backend
 
 
 class Mark:
@@ -372,7 +386,11 @@ class BatchPrefill(_Wrapper):
             },
             paged_kv_indices, q_data_type=q_data_type, kv_data_type=kv_data_type,
             sm_scale=sm_scale, window_left=window_left, logits_soft_cap=logits_soft_cap,
-            causal=causal, backend=backend_of(self._asked, q_data_type, kv_data_type),
+            causal=causal, o_data_type=o_data_type,
+            backend=backend_of(
+                self._asked, self._device.hopper, q_data_type, kv_data_type,
+                bool(logits_soft_cap),
+            ),
             longest=int(qo_indptr.diff().max()),
         )  # fmt: skip
 
@@ -382,12 +400,16 @@ class BatchPrefill(_Wrapper):
         paged_kv_cache: tuple[torch.Tensor, torch.Tensor],
         out: torch.Tensor | None = None,
         return_lse: bool = False,
+        q_scale: float | None = None,
         k_scale: float | None = None,
         v_scale: float | None = None,
     ) -> Any:
         assert len(q) == self._queries
+        assert q.dtype == self.given["q_data_type"]
+        assert out is None or out.dtype == self.given["o_data_type"]
         sums = None
-        given = self.given | {"sm_scale": self.given["sm_scale"] * (k_scale or 1.0)}
+        scale = self.given["sm_scale"] * (q_scale or 1.0) * (k_scale or 1.0)
+        given = self.given | {"sm_scale": scale}
         result = torch.full_like(q, float("nan")) if out is None else out
         assert len(result) == len(q)
         if return_lse:

@@ -24,20 +24,23 @@ BLOCKS = 80
 LONG: dict[str, Any] = {"max_tokens": 512, "max_context": 512, "max_pages": 512}
 """A model with room for prompts."""
 
+FLOAT8_CACHE: dict[str, Any] = {"kv_dtype": "float8_e4m3fn", "head_dim": 128}
+
 
 class Bench:
     """A backend over the fakes, two sets of buffers that take turns, and one layer."""
 
-    def __init__(self, *layers: dict[str, Any], **spec: Any) -> None:
+    def __init__(self, *layers: dict[str, Any], hopper: bool = True, **spec: Any) -> None:
         self.layers = layers or ({},)
-        self.spec = spec_of(dtype="bfloat16", kv_dtype="bfloat16", **spec)
-        self.device = Device()
+        self.spec = spec_of(**{"dtype": "bfloat16", "kv_dtype": "bfloat16"} | spec)
+        self.device = Device(hopper=hopper)
         self.backend = FlashInferAttention(self.spec, torch.device("cpu"), self.device.library())
         layout = layout_of(self.spec)
         self.sets = [StepBuffers(layout) for _ in range(2)]
         self.step: Any = Step(self.sets[0])
         cache = (BLOCKS, self.spec.block_size, self.spec.num_kv_heads, self.spec.head_dim)
-        self.keys, self.values = (torch.randn(cache).to(torch.bfloat16) for _ in range(2))
+        kv_dtype = getattr(torch, self.spec.kv_dtype)
+        self.keys, self.values = (torch.randn(cache).to(kv_dtype) for _ in range(2))
         self.pending: list[tuple[torch.Tensor, torch.Tensor, int]] = []
         self.random = np.random.default_rng(1)
 
@@ -68,12 +71,14 @@ class Bench:
         self.backend.plan(self.step, chosen, rows, tokens, captured=bucket is not None)
         frozen = {name: getattr(host, name).copy() for name in FIELDS}
         self.device.add(lambda: self._arrive(frozen))
-        queries = torch.randn(tokens, 4, 16).to(torch.bfloat16)
+        spec = self.spec
+        queries = torch.randn(tokens, spec.num_heads, spec.head_dim).to(torch.bfloat16)
         for how in self.layers:
             out = torch.full_like(queries, float("nan"))
-            layer = layer_of(**how)
+            layer = layer_of(**{"scale": spec.head_dim**-0.5} | how)
             self.backend.attend(self.step, queries, self.keys, self.values, out, tokens, layer)
-            right = expected(frozen, len(lengths), queries, self.keys, self.values, **how)
+            meant = {name: each for name, each in how.items() if name != "query_scale"}
+            right = expected(frozen, len(lengths), queries, self.keys, self.values, **meant)
             self.pending.append((out, right, sum(counts)))
         return chosen
 
@@ -81,12 +86,12 @@ class Bench:
         for name, values in frozen.items():
             getattr(self.step, name).copy_(torch.from_numpy(values))
 
-    def check(self) -> None:
+    def check(self, tolerance: float = 0.03) -> None:
         """Let the device finish, and compare all steps."""
         self.device.finish()
         assert self.pending
         for out, right, tokens in self.pending:
-            torch.testing.assert_close(out[:tokens], right[:tokens], rtol=0, atol=0.03)
+            torch.testing.assert_close(out[:tokens], right[:tokens], rtol=0, atol=tolerance)
         self.pending.clear()
 
 
@@ -98,4 +103,7 @@ def all_calls() -> Device:
         bench.launch([9, 7], [1, 3], bucket=bucket)
         bench.launch([13, 20], [1, 1], variant="ragged_cascade", bucket=bucket, shared=1)
     bench.launch([9, 7], [1, 1], bucket=(2, 2))
+    small = Bench({"query_scale": 0.5, "value_scale": 2.0}, **FLOAT8_CACHE, **LONG)
+    small.launch([9, 99], [1, 90])
+    bench.device.bound |= small.device.bound
     return bench.device

@@ -7,6 +7,7 @@ would be seen in the tokens.
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -61,7 +62,7 @@ class LateDevice(Device):
     def library(self) -> Library:
         fakes = super().library()
         decode, prefill = map(self._wrapping, (fakes.decode, fakes.prefill))
-        return Library(decode, prefill, fakes.merge, lambda: LateEvent(self._late))
+        return replace(fakes, decode=decode, prefill=prefill, event=lambda: LateEvent(self._late))
 
     def _wrapping(self, make: Callable[..., Any]) -> Callable[..., Any]:
         def made(**given: Any) -> Any:

@@ -1,4 +1,5 @@
-"""The scales of a checkpoint for a KV cache of 8-bit floats: of a layer's keys, and of its values.
+"""The scales of a checkpoint for a KV cache of 8-bit floats: of a layer's keys, of its values, and
+of the queries that kernels may multiply by it in 8 bits.
 
 ::
 
@@ -8,12 +9,12 @@
                                k_proj.output_scale   v_proj.output_scale    Quark
                                kv_scale for both                            AutoFP8
 
-All are what a stored number is multiplied by. Of a cache of another type none is read: what it
-stores is exact.
+Those of queries have the names of keys', with a ``q``. All are what a stored number is multiplied
+by. Of a cache of another type none is read: what it stores is exact.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.weights.sharding import Weights
@@ -28,15 +29,30 @@ SCHEME: Mapping[str, tuple[Any, ...]] = {
 """What a 'kv_cache_scheme' may ask for; what it leaves out is the first."""
 
 
+class CacheScales(NamedTuple):
+    """Of a layer; see :class:`pyengine.model.architectures.parts.LayerAttention`.
+
+    Attributes:
+        keys: Of its keys.
+        values: Of its values.
+        queries: Of its queries, or None.
+    """
+
+    keys: float = 1.0
+    values: float = 1.0
+    queries: float | None = None
+
+
 def cache_scales(
-    weights: Weights, config: Mapping[str, Any], attention: str
-) -> tuple[float, float]:
-    """The scales of the keys and values of a layer; 1 where the checkpoint has none.
+    weights: Weights, config: Mapping[str, Any], attention: str, queries: str
+) -> CacheScales:
+    """The scales of a layer: of keys and values 1, of queries None where the checkpoint has none.
 
     Args:
         weights: The checkpoint's.
         config: Its config.json.
-        attention: What the names of the layer's attention begin with.
+        attention: What the names of attention begin with in the layer whose cache it is.
+        queries: The same of the layer that reads the cache.
 
     Raises:
         ModelLoadError: config.json asks for another scheme, or for scales that are not there, or
@@ -59,7 +75,7 @@ def cache_scales(
             "its 'v_scale'; take another 'kv_cache_dtype'"
         )
     keys, values = (1.0 if scale is None else scale for scale in found)
-    return keys, values
+    return CacheScales(keys, values, weights.scale([f"{queries}{name}" for name in _names("q")]))
 
 
 def _names(letter: str) -> tuple[str, ...]:

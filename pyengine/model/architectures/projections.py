@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine.model.architectures.cache_scales import cache_scales
+from pyengine.model.architectures.cache_scales import CacheScales, cache_scales
 from pyengine.model.architectures.expert_weights import expert_weights
 from pyengine.model.architectures.heads import Order, by_kind_order, head_order, rows_order
 from pyengine.model.architectures.parts import (
@@ -77,7 +77,7 @@ class Projections:
         for index, (rotary, heads) in enumerate(zip(self.rotary, info.heads, strict=True)):
             dim = heads.head_dim
             temperatures = traits.temperatures[index] if traits.temperatures else None
-            key_scale, value_scale = self._cache_scales(index)
+            scales = self._cache_scales(index)
             layers.append(
                 LayerAttention(
                     angles=self._angles(dim, None if traits.qk_norm_behind else rotary),
@@ -87,20 +87,24 @@ class Projections:
                     soft_cap=traits.attention_cap,
                     sinks=self.sinks(index),
                     temperatures=None if temperatures is None else temperatures.table(context),
-                    key_scale=key_scale,
-                    value_scale=value_scale,
+                    key_scale=scales.keys,
+                    value_scale=scales.values,
+                    query_scale=scales.queries,
                 )
             )
         return layers
 
-    def _cache_scales(self, layer: int) -> tuple[float, float]:
-        """Of a layer's keys and values, which may be another layer's."""
+    def _cache_scales(self, layer: int) -> CacheScales:
+        """Of a layer's keys and values, which may be another layer's, and of its queries."""
         info, names = self.info, self.traits.names
         if not info.kv_cache_dtype.startswith("float8"):
-            return 1.0, 1.0
+            return CacheScales()
         reads = info.heads[layer].reads
-        start = names.layer.format(layer if reads is None else reads)
-        return cache_scales(self.weights, self.config, f"{start}{names.attention}")
+        cache, queries = (
+            f"{names.layer.format(each)}{names.attention}"
+            for each in (layer if reads is None else reads, layer)
+        )
+        return cache_scales(self.weights, self.config, cache, queries)
 
     def _angles(self, dim: int, rotary: Mapping[str, Any] | None) -> NDArray[np.float32]:
         """Of all positions; behind those of short sequences, where these have others.

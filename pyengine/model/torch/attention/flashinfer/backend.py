@@ -14,6 +14,7 @@ import torch
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.attention.backend import Rehearsal
 from pyengine.model.torch.attention.cascade import variant_of
+from pyengine.model.torch.attention.flashinfer.float8_prefill import takes_float8_queries
 from pyengine.model.torch.attention.flashinfer.launches import (
     Cascade,
     Graphed,
@@ -141,7 +142,8 @@ class FlashInferAttention:
         Raises:
             RuntimeError: Before :meth:`plan`.
         """
-        scores = Scores(layer.scale, layer.window, layer.soft_cap, table)
+        small = takes_float8_queries(self._memory, layer)
+        scores = Scores(layer.scale, layer.window, layer.soft_cap, table, small)
         launches = self._current.get(scores)
         if launches is None:
             if self._planned is None:
@@ -149,7 +151,7 @@ class FlashInferAttention:
             # The first such layer ever; what is captured was computed once before.
             self._layers.append(scores)
             launches = self._plan_for(scores, self._planned)
-        cache = Cache(keys, values, layer.key_scale, layer.value_scale)
+        cache = Cache(keys, values, layer.key_scale, layer.value_scale, layer.query_scale)
         launches.run(queries[:tokens], cache, out[:tokens])
 
     def rehearsals(self) -> Sequence[Rehearsal]:

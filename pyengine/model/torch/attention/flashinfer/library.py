@@ -28,17 +28,20 @@ class Library:
         prefill: ``BatchPrefillWithPagedKVCacheWrapper``.
         merge: ``merge_state_in_place``.
         event: Makes a mark in the current stream's work.
+        flash3: Whether the device has the kernels of FlashAttention 3.
     """
 
     decode: Callable[..., Any]
     prefill: Callable[..., Any]
     merge: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], None]
     event: Callable[[], Event]
+    flash3: bool
 
 
 def load_library() -> Library:
     """The installed one."""
     import flashinfer
+    from flashinfer.utils import is_sm90a_supported
 
     find_ninja()
     return Library(
@@ -46,4 +49,5 @@ def load_library() -> Library:
         prefill=flashinfer.BatchPrefillWithPagedKVCacheWrapper,
         merge=flashinfer.merge_state_in_place,
         event=torch.cuda.Event,
+        flash3=bool(is_sm90a_supported(torch.device("cuda"))),
     )

@@ -22,12 +22,14 @@ class Cache(NamedTuple):
         values: The same.
         key_scale: See :class:`pyengine.model.architectures.parts.LayerAttention`.
         value_scale: The same.
+        query_scale: The same.
     """
 
     keys: torch.Tensor
     values: torch.Tensor
     key_scale: float = 1.0
     value_scale: float = 1.0
+    query_scale: float | None = None
 
     def arguments(self) -> dict[str, Any]:
         """Of a run. Of scales of 1, by which FlashInfer would multiply, nothing is said."""
@@ -68,6 +70,10 @@ class Wrapper:
         )
         self._wrapper = wrapper
         self._memory, self._host, self._scores = memory, memory.host(), scores
+
+    def layout(self) -> dict[str, Any]:
+        """The arguments of every plan."""
+        return self._memory.arguments(self._scores)
 
     def finish(self) -> None:
         """See :class:`Launches`."""
@@ -126,7 +132,7 @@ class Decode(Wrapper):
             last_page_len=host.take("last_page_len", tables.last_page_len),
             seq_lens=host.take("kv_length", tables.kv_length),
             head_dim=memory.spec.head_dim,
-            **memory.arguments(self._scores),
+            **self.layout(),
         )
         host.mark()
 
@@ -191,7 +197,7 @@ class Prefill(Wrapper):
             max_token_per_sequence=self.queries,
             head_dim_qk=memory.spec.head_dim,
             causal=causal,
-            **memory.arguments(self._scores),
+            **self.layout(),
         )
         host.mark()
 

@@ -17,7 +17,8 @@ from tokenizers import Tokenizer
 from benches.grammar_workloads import Workload
 
 Seconds = float
-SEPARATORS = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
+# llguidance's JsonCompileOptions, a type that only those have who installed it.
+SEPARATORS: Any = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False}
 
 
 class AbsentError(Exception):

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Page, Route, async_playwright, expect
 
 from pyengine.http.limits import Limits
 from pyengine.http.serving.server import HttpServer
@@ -161,3 +161,21 @@ class TestInChromium:
         assert (await (await asked.value).all_headers())["authorization"] == "Bearer secret-key"
         assert await page.evaluate("sessionStorage.getItem('pyengine-key')") == "secret-key"
         assert await page.evaluate("localStorage.getItem('pyengine-key')") is None
+
+    async def test_exposed_time_is_that_of_a_window_with_work(self, page: Page) -> None:
+        """Its share while the device works, and nothing while it hardly does."""
+        seconds = {"accounted": 100.0, "idle": 60.0, "device_busy": 10.0}
+        window: dict[str, float] = {}  # what each of them grows by from one look to the next
+
+        async def metrics(route: Route) -> None:
+            for name, grown in window.items():
+                seconds[name] += grown
+            lines = [f"pyengine_{name}_seconds_total {at}\n" for name, at in seconds.items()]
+            await route.fulfill(body=f"pyengine_generation_tokens_total 0\n{''.join(lines)}")
+
+        exposed = page.locator("#m-cpu")
+        window |= {"accounted": 1, "idle": 0, "device_busy": 0.8}
+        await page.route("**/metrics", metrics)
+        await expect(exposed).to_have_text("25%", timeout=60_000)
+        window |= {"accounted": 1, "idle": 0.9, "device_busy": 0.02}
+        await expect(exposed).to_have_text("–", timeout=60_000)

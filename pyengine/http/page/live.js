@@ -25,8 +25,16 @@ function read(text) {
     busy: total(text, "pyengine_device_busy_seconds_total"),
     idle: total(text, "pyengine_idle_seconds_total"),
     wall: total(text, "pyengine_accounted_seconds_total"),
-    overhead: total(text, "pyengine_cpu_overhead_ratio"),
   };
+}
+
+// A window in which the device worked for less of the time says nothing of the CPU's part in steps.
+const LEAST_BUSY = 0.05;
+
+// CPU time while the device had nothing to do, over the time that it worked, in the window between two samples.
+function exposed(before, now) {
+  const wall = now.wall - before.wall, busy = now.busy - before.busy, idle = now.idle - before.idle;
+  return busy > LEAST_BUSY * wall ? Math.max(0, (wall - idle) / busy - 1) : null;
 }
 
 const percent = (share) => (share === null || !isFinite(share) ? "–" : `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}%`);
@@ -37,8 +45,7 @@ function show(now) {
     samples.push(grown < 0 ? 0 : grown / Math.max(now.at - before.at, 0.001));
     if (samples.length > 120) samples.shift();
     $("m-rate").textContent = Math.round(samples.at(-1)).toLocaleString("en");
-    const busy = now.busy - before.busy, work = now.wall - before.wall - (now.idle - before.idle);
-    $("m-cpu").textContent = busy > 0.005 ? percent(Math.max(0, work / busy - 1)) : percent(now.overhead);
+    $("m-cpu").textContent = percent(exposed(before, now));
   }
   const drafted = (now.accepted ?? 0) + (now.rejected ?? 0);
   $("m-running").textContent = now.running ?? "–";

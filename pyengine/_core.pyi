@@ -589,7 +589,7 @@ class Speculator:
 class DraftPasses:
     """Lays out the passes of a draft model within one step. One thread at a time.
 
-    The draft model's keys and values lie in the same blocks as the model's, and are computed only
+    The draft model's keys and values lie in the same pages as the model's, and are computed only
     for sequences that get drafts. A step without such drafts only records its tokens; the next pass
     for a sequence computes the positions that the draft model's cache lacks.
     """
@@ -603,6 +603,8 @@ class DraftPasses:
         num_blocks: int,
         block_size: int,
         vocab_size: int,
+        groups: Sequence[tuple[int | None, int]] | None = None,
+        spare_blocks: int = 0,
     ) -> DraftPasses:
         """Passes of layout ``passes`` for steps of layout ``step``.
 
@@ -612,10 +614,15 @@ class DraftPasses:
                 row.
             max_sequences: Slots of the sequence table. In ``feed_sequence`` of a pass such a slot
                 is the sequence's last token, and one that is larger by so many the token before.
-            num_blocks: Blocks of the KV cache.
+            num_blocks: Pages of the KV cache.
             block_size: Tokens in a block.
             vocab_size: Token ids below this are known to both models; only they are read and
                 drafted.
+            groups: The groups that the pages are for, as of :class:`KvAllocator`; the first has
+                page tables.
+            spare_blocks: Blocks for which each page table behind the first has spare pages, from
+                page ``num_blocks`` on, table after table: where the draft model keeps what
+                it needs of pages that are no longer a sequence's.
 
         Raises:
             ValueError: The layouts do not fit each other.

@@ -33,6 +33,7 @@ from pyengine.actors.scheduler import SchedulerActor
 from pyengine.chat.formats import format_of
 from pyengine.chat.template_source import TemplateSource
 from pyengine.logits_processors import Call, LogitsProcessor, LogitsProcessors, load_processors
+from pyengine.model.cache_groups import allocated
 from pyengine.model.devices import load_runner, sized
 from pyengine.model.progress import Progress
 from pyengine.model.runner import ModelRunner, kind_of
@@ -95,7 +96,7 @@ class EngineActors:
         timeline = queues.recorder.timeline(Track.SCHEDULER)
         self._accountant = Accountant(queues.recorder)
         self._span_cost_ns = Recorder.cost_ns()
-        groups = [(group.window, len(group.tables)) for group in runner.info.cache_groups]
+        groups = allocated(runner.info.cache_groups)
         allocator = KvAllocator(runner.num_blocks, config.block_size, config.prefix_cache, groups)
         planner = _planner(config, runner, allocator, self.detokenizer.ref.mailbox, timeline)
         _set_grammars(planner, config, runner, tokenizer, turn_ends, queues.scheduler)

@@ -263,9 +263,8 @@ def attention(
     *,
     rows: int,
     one_query: bool,
-    scale: float,
     shared: torch.Tensor | None = None,
-    **_: Any,
+    **given: Any,
 ) -> None:
     """As :func:`pyengine.kernels.attention.paged.attention`: shared pages are those of row 0."""
     if shared is not None:
@@ -276,9 +275,9 @@ def attention(
             if start < end:
                 indices[start : start + count] = pages.page_indices[:count]
         pages = Pages(pages.query_start, pages.kv_length, pages.page_indptr, indices)
-    attention_reference(
-        queries, keys, values, pages, out, rows=rows, one_query=one_query, scale=scale
-    )
+    names = ("scale", "window", "chunk", "positions", "soft_cap", "sinks")
+    asked = {name: given[name] for name in names}
+    attention_reference(queries, keys, values, pages, out, rows=rows, one_query=one_query, **asked)
 
 
 def queue_kernels(monkeypatch: pytest.MonkeyPatch) -> None:

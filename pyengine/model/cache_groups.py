@@ -16,11 +16,16 @@ table; one that attends to another layer's keys and values takes none.
 Imports no torch. ``rust/engine/src/kv_allocator`` has the blocks of these groups.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, repeat
 
 MOST_TABLES = 8
 """A step writes each of its tokens and pages once for each table."""
+
+_LEAST_PASS = 512
+"""Tokens that a draft model catches up by at once, though its windows are narrower."""
 
 _FULL_WEIGHT = 4
 """An empty slot beside layers that see all tokens costs as many as this beside a window: sequences
@@ -73,6 +78,59 @@ def cache_groups(
     return tuple(CacheGroup(kind, tables) for kind, tables in zip(kinds, filled[best], strict=True))
 
 
+def beside(
+    groups: Sequence[CacheGroup], windows: Sequence[int | None], slots: Sequence[int]
+) -> tuple[CacheGroup, ...]:
+    """The layers of a draft model in the pages of the model that it drafts for.
+
+    Every page has room for layers of both, so that there is one pool of pages of one size::
+
+        Gemma 3 4B, 5:1, 5 slots           a draft model of 18 layers, 5:1, 3 slots
+        full    table 0: layers 5 11 ..    layers 5 11 17
+        window  table 1: layers 0 1 2 ..   layers 0 1 2
+                ...                        ...
+                table 6: layers 30 ..      no layers
+
+    A layer is in the group of the narrowest window that is not narrower than its own.
+
+    Args:
+        groups: Of the model that it drafts for. The first has tables.
+        windows: Of each layer of the draft model.
+        slots: How many slots each takes.
+
+    Returns:
+        As many groups, with the same windows and as many tables, some of them without layers.
+    """
+    widths = [math.inf if group.window is None else group.window for group in groups]
+    own: list[list[int]] = [[] for _ in groups]
+    for layer, window in enumerate(windows):
+        least = math.inf if window is None else window
+        home = min((width for width in widths if width >= least), default=math.inf)
+        own[widths.index(home)].append(layer)
+    size = max(slots)
+    while any(
+        len(_tables(layers, slots, size)) > len(group.tables)
+        for layers, group in zip(own, groups, strict=True)
+    ):
+        size += 1
+    return tuple(
+        CacheGroup(group.window, tuple(islice(chain(tables, repeat(())), len(group.tables))))
+        for group, tables in zip(groups, (_tables(each, slots, size) for each in own), strict=True)
+    )
+
+
+def spare_blocks(groups: Sequence[CacheGroup], block_size: int) -> int:
+    """Blocks that a draft model has spare pages for, beyond those of the groups it shares.
+
+    They hold its widest window and the tokens of a pass, of one sequence that has lost the pages
+    behind its windows before the draft model has computed them. None without windows.
+    """
+    widest = max((group.window or 0 for group in groups), default=0)
+    if not widest:
+        return 0
+    return -(-(widest + max(widest, _LEAST_PASS)) // block_size) + 1
+
+
 def _named(layers: Iterable[int], slots: Sequence[int]) -> tuple[int, ...]:
     return tuple(layer for layer in layers for _ in range(slots[layer]))
 
@@ -100,6 +158,11 @@ def slots_of(groups: Sequence[CacheGroup]) -> int:
 def tables_of(groups: Sequence[CacheGroup]) -> int:
     """Page tables of all groups."""
     return sum(len(group.tables) for group in groups)
+
+
+def allocated(groups: Sequence[CacheGroup]) -> list[tuple[int | None, int]]:
+    """The groups as the allocator knows them: the window and the page tables of each."""
+    return [(group.window, len(group.tables)) for group in groups]
 
 
 def places(groups: Sequence[CacheGroup]) -> dict[int, tuple[int, int]]:

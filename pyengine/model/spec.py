@@ -13,11 +13,14 @@ from pyengine.errors import ConfigError, ModelLoadError
 from pyengine.model.architectures import respelled, traits_of
 from pyengine.model.architectures.traits import Traits
 from pyengine.model.cache_groups import (
+    CacheGroup,
+    beside,
     cache_groups,
     longest_sequence,
     one_group,
     pages_for,
     slots_of,
+    spare_blocks,
     tables_of,
 )
 from pyengine.model.config_numbers import check_numbers
@@ -47,10 +50,11 @@ class ModelSpec:
         num_blocks: KV pages of the configuration; a block has one in each of the model's page
             tables.
         config: The model's config.json.
-        draft: The draft model, with the same blocks; None where there is none.
+        draft: The draft model, with the same pages; None where there is none.
         dummy: Whether its weights are made up.
         quantization: What dense weights become as they are loaded: ``int8``, ``int4`` or None.
         expert_parallel: Whether each rank has whole experts, not a share of each.
+        spare_blocks: Of a draft model: see :func:`pyengine.model.cache_groups.spare_blocks`.
     """
 
     info: ModelInfo
@@ -60,6 +64,12 @@ class ModelSpec:
     dummy: bool = False
     quantization: str | None = None
     expert_parallel: bool = False
+    spare_blocks: int = 0
+
+    @property
+    def spare_pages(self) -> int:
+        """Pages that the cache has behind those of the configuration."""
+        return self.spare_blocks * (tables_of(self.info.cache_groups) - 1)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -110,8 +120,9 @@ def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelS
     drafts = draft_folder(config.draft_model)
     check_same_tokens(folder, drafts)
     draft, draft_model = _read(drafts, config.draft_model, config)
-    # It computes with the pages of the first table, which must be those of all tokens.
-    draft, info = in_one_page(draft), info if info.cache_groups[0].tables else in_one_page(info)
+    # It tells blocks by their pages of the first table, which must be those of all tokens.
+    info = info if info.cache_groups[0].tables else in_one_page(info)
+    draft = in_pages_of(draft, info)
     dummy = config.load_format == "dummy"
     # A block holds the keys and values of both.
     block_bytes = info.block_bytes + draft.block_bytes
@@ -119,15 +130,28 @@ def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelS
     # Positions beyond those that it was made for cost acceptance and nothing else.
     draft = replace(draft, max_context=spec.info.max_context)
     drafter = ModelSpec(
-        draft, spec.num_blocks, draft_model, dummy=dummy, quantization=config.quantization
+        draft,
+        spec.num_blocks,
+        draft_model,
+        dummy=dummy,
+        quantization=config.quantization,
+        spare_blocks=spare_blocks(info.cache_groups, config.block_size),
     )
     return replace(spec, draft=drafter)
 
 
 def in_one_page(info: ModelInfo) -> ModelInfo:
     """The same with all layers in one group: windows are honoured, but keep all tokens."""
+    return _grouped(info, one_group(slots_by_layer(info.heads)))
+
+
+def in_pages_of(draft: ModelInfo, info: ModelInfo) -> ModelInfo:
+    """A draft model with its layers in the pages of the model that it drafts for."""
+    return _grouped(draft, beside(info.cache_groups, draft.windows, slots_by_layer(draft.heads)))
+
+
+def _grouped(info: ModelInfo, groups: tuple[CacheGroup, ...]) -> ModelInfo:
     slot_bytes = info.block_bytes // slots_of(info.cache_groups)
-    groups = one_group(slots_by_layer(info.heads))
     return replace(info, cache_groups=groups, block_bytes=slots_of(groups) * slot_bytes)
 
 

@@ -7,12 +7,15 @@ from hypothesis import strategies as st
 from pyengine.model.cache_groups import (
     MOST_TABLES,
     CacheGroup,
+    allocated,
+    beside,
     cache_groups,
     longest_sequence,
     one_group,
     pages_for,
     places,
     slots_of,
+    spare_blocks,
     tables_of,
 )
 
@@ -54,6 +57,33 @@ def test_every_layer_has_slots_of_its_own(layers: list[tuple[int | None, int]]) 
     }
     assert len(taken) == sum(slots)
     assert all(slot < slots_of(groups) for _, slot in taken)
+
+
+@given(
+    st.lists(st.sampled_from([None, 4, 16]), min_size=1, max_size=40).filter(lambda w: None in w),
+    st.lists(
+        st.tuples(st.sampled_from([None, 3, 4, 9, 20]), st.sampled_from([0, 1, 2])), min_size=1
+    ).filter(lambda layers: any(slots for _, slots in layers)),
+)
+def test_a_draft_models_layers_are_kept_as_long_as_they_see(
+    windows: list[int | None], draft: list[tuple[int | None, int]]
+) -> None:
+    """In the tables of the model that it drafts for, and no longer than they must."""
+    groups = cache_groups(windows)
+    own, slots = [window for window, _ in draft], [count for _, count in draft]
+    found = beside(groups, own, slots)
+    assert allocated(found) == allocated(groups)
+    assert set(places(found)) == {at for at, count in enumerate(slots) if count}
+    tables = [group.window for group in groups for _ in group.tables]
+    for layer, (table, first) in places(found).items():
+        kept, sees = tables[table], own[layer]
+        assert kept is None or (sees is not None and sees <= kept)
+        wide = [each for each in tables if each is not None and sees is not None and sees <= each]
+        assert kept == min(wide, default=None)
+        assert first + slots[layer] <= slots_of(found)
+    # Spare pages hold a window and a pass beside each other.
+    widest = max((group.window or 0 for group in groups), default=0)
+    assert (spare_blocks(groups, 4) > widest // 4) == (widest > 0)
 
 
 @given(st.integers(1, 400), st.integers(1, 8), st.integers(1, 40))

@@ -10,12 +10,13 @@ Drafts are sampled by each row's own rules, with the noise of its own seed and p
 two models agree on what is likely they mostly choose the same token (Daliri, Musco and Suresh,
 "Coupling without Communication and Drafter-Invariant Speculative Decoding", 2024).
 
-Its keys and values lie in the same blocks as the model's, in a cache of its own. They are computed
+Its keys and values lie in the same pages as the model's, in a cache of its own. They are computed
 when a sequence is drafted for, so that an engine in which drafts do not pay does without.
 """
 
 from pyengine._core import CpuKernels, DraftPasses, StepLayout
 from pyengine.model.batch import StepBuffers
+from pyengine.model.cache_groups import allocated, tables_of
 from pyengine.model.cpu.model import CpuModel
 from pyengine.model.spec import ModelSpec
 
@@ -29,7 +30,7 @@ class DraftModel:
         """Load the weights and make the cache.
 
         Args:
-            spec: The draft model, with the blocks of the model that it drafts for.
+            spec: The draft model, with the pages of the model that it drafts for.
             vocab_size: Of the model that it drafts for.
             layout: Of that model's steps.
             kernels: The kernels and their threads.
@@ -44,6 +45,7 @@ class DraftModel:
             rows,
             lengths["page_indices"],
             vocab_size=spec.info.vocab_size,
+            tables=tables_of(spec.info.cache_groups),
         )
         self._model = CpuModel(spec, passes, kernels)
         self._passes = DraftPasses(
@@ -53,6 +55,8 @@ class DraftModel:
             num_blocks=spec.num_blocks,
             block_size=spec.info.block_size,
             vocab_size=min(vocab_size, spec.info.vocab_size),
+            groups=allocated(spec.info.cache_groups),
+            spare_blocks=spec.spare_blocks,
         )
 
     def fill(self, step: StepBuffers) -> None:

@@ -80,7 +80,7 @@ class CpuModel:
             FLOATS[spec.info.dtype],
             max_tokens=len(buffers.token_ids),
             max_sampled=len(buffers.logit_row),
-            num_blocks=spec.num_blocks,
+            num_blocks=spec.num_blocks + spec.spare_pages,
         )
         with open_weights(spec, progress=progress) as weights:
             self._model: Architecture = build(spec.info, spec.config, weights, self._parts)

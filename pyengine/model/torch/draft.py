@@ -31,7 +31,9 @@ from pyengine.kernels.hand_over import (
     take_tokens_reference,
 )
 from pyengine.model.batch import StepBuffers
+from pyengine.model.cache_groups import allocated, tables_of
 from pyengine.model.runner import ModelInfo, Sampled
+from pyengine.model.spec import ModelSpec
 from pyengine.model.torch.device.device_step import DeviceStep
 from pyengine.model.torch.device.graphs import Graphs
 from pyengine.model.torch.device.queue import DeviceQueue, EventMark
@@ -51,24 +53,24 @@ def pass_layout(layout: StepLayout, draft: ModelInfo) -> StepLayout:
         rows,
         lengths["page_indices"],
         vocab_size=draft.vocab_size,
+        tables=tables_of(draft.cache_groups),
     )
 
 
 class TorchDraft(TorchRunner):
     """A small model that drafts for the steps of a larger one. One thread at a time.
 
-    It is a runner of its own passes, with its own cache over the same blocks and its own graphs.
+    It is a runner of its own passes, with its own cache over the same pages and its own graphs.
     The host does not wait for a pass.
     """
 
     def __init__(
         self,
         model: StepModel,
-        info: ModelInfo,
+        spec: ModelSpec,
         layout: StepLayout,
         queue: DeviceQueue,
         *,
-        num_blocks: int,
         vocab_size: int,
         max_sequences: int,
         max_draft: int,
@@ -79,23 +81,22 @@ class TorchDraft(TorchRunner):
 
         Args:
             model: The draft model, made for :func:`pass_layout`.
-            info: Its dimensions and data types.
+            spec: Its dimensions and data types, and the pages of both models.
             layout: Of the larger model's steps.
             queue: Where both models work.
-            num_blocks: KV blocks of both models.
             vocab_size: Of the larger model.
             max_sequences: Slots of the sequence table.
             max_draft: Most drafts of a row.
             graphs: Keeps the graphs of its passes.
             notes: Other facts for the summary at the start.
         """
-        passes = pass_layout(layout, info)
+        info, passes = spec.info, pass_layout(layout, spec.info)
         super().__init__(
             model,
             info,
             passes,
             queue,
-            num_blocks=num_blocks,
+            num_blocks=spec.num_blocks,
             max_sequences=max_sequences,
             graphs=graphs,
             notes=notes,
@@ -105,9 +106,11 @@ class TorchDraft(TorchRunner):
             layout,
             passes,
             max_sequences=max_sequences,
-            num_blocks=num_blocks,
+            num_blocks=spec.num_blocks,
             block_size=info.block_size,
             vocab_size=self._vocab_size,
+            groups=allocated(info.cache_groups),
+            spare_blocks=spec.spare_blocks,
         )
         # A host set is written again when its pass is done: with as many sets as a step has passes
         # the host seldom waits for that.

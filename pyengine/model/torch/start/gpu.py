@@ -76,8 +76,9 @@ def start_on_gpu(
     cache = probe.num_blocks * (spec.info.block_bytes // group.size)
     memory = _divide(models, spec, group, measured(total, free, taken, weights, cache))
     with stage("the KV cache", "Lower 'gpu_memory_fraction'.", "gpu_memory_fraction"):
-        for model in filter(None, (models.model, models.draft)):
-            model.resize_cache(memory.num_blocks)
+        models.model.resize_cache(memory.num_blocks)
+        if models.draft is not None and spec.draft is not None:
+            models.draft.resize_cache(memory.num_blocks + spec.draft.spare_pages)
     runner = models.runner(
         describe(config, memory.num_blocks),
         name,

@@ -69,10 +69,9 @@ class LoadedModels:
         if self.draft is not None and spec.draft is not None:
             drafter = TorchDraft(
                 self.draft,
-                spec.draft.info,
+                spec.draft,
                 self.layout,
                 self.queue,
-                num_blocks=spec.num_blocks,
                 vocab_size=spec.info.vocab_size,
                 max_sequences=limits.max_sequences,
                 max_draft=self.config.max_draft,
@@ -124,7 +123,7 @@ def load_model(
         backend,
         fields["token_ids"][2],
         fields["logit_row"][2],
-        spec.num_blocks,
+        spec.num_blocks + spec.spare_pages,
         group,
         expert_parallel=spec.expert_parallel,
         fused=fused,

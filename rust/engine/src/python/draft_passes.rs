@@ -9,9 +9,10 @@ use pyo3::prelude::*;
 
 use super::cpu::{CpuProgram, CpuRules, CpuTensor, sample};
 use super::errors::guarded;
+use super::kv_allocator::cache_groups;
 use super::scheduler::{PyStepLayout, StepMemory, elements, int32};
 use crate::error::Result;
-use crate::scheduler::DraftPasses;
+use crate::scheduler::{DraftPasses, SharedPages};
 
 /// Lays out the passes of a draft model within a step.
 #[pyclass(name = "DraftPasses", module = "pyengine._core", frozen)]
@@ -22,7 +23,10 @@ pub(super) struct PyDraftPasses {
 #[pymethods]
 impl PyDraftPasses {
     #[new]
-    #[pyo3(signature = (step, passes, *, max_sequences, num_blocks, block_size, vocab_size))]
+    #[pyo3(signature = (
+        step, passes, *, max_sequences, num_blocks, block_size, vocab_size, groups = None, spare_blocks = 0
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "keywords on the Python side")]
     fn new(
         step: &PyStepLayout,
         passes: &PyStepLayout,
@@ -30,9 +34,13 @@ impl PyDraftPasses {
         num_blocks: usize,
         block_size: usize,
         vocab_size: usize,
+        groups: Option<Vec<(Option<usize>, usize)>>,
+        spare_blocks: usize,
     ) -> PyResult<Self> {
         let (step, passes) = (step.inner, passes.inner);
-        guarded(|| DraftPasses::new(step, passes, max_sequences, num_blocks, block_size, vocab_size))
+        let groups = cache_groups(groups);
+        let shared = SharedPages { groups: &groups, num_pages: num_blocks, block_size, spare_blocks };
+        guarded(|| DraftPasses::new(step, passes, max_sequences, vocab_size, &shared))
             .map(|inner| Self { inner: Mutex::new(inner) })
     }
 

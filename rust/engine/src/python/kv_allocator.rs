@@ -22,6 +22,13 @@ pub(super) struct KvAllocator {
     block_size: usize,
 }
 
+/// Cache groups, (window, page tables) each; `None` is those of a model without windows.
+pub(super) fn cache_groups(groups: Option<Vec<(Option<usize>, usize)>>) -> Vec<Group> {
+    groups.map_or(vec![Group::FULL], |groups| {
+        groups.into_iter().map(|(window, tables)| Group { window, tables }).collect()
+    })
+}
+
 #[pymethods]
 impl KvAllocator {
     #[new]
@@ -32,9 +39,7 @@ impl KvAllocator {
         prefix_cache: bool,
         groups: Option<Vec<(Option<usize>, usize)>>,
     ) -> PyResult<Self> {
-        let groups = groups.map_or(vec![Group::FULL], |groups| {
-            groups.into_iter().map(|(window, tables)| Group { window, tables }).collect()
-        });
+        let groups = cache_groups(groups);
         let core = guarded(|| Core::with_groups(num_blocks, block_size, prefix_cache, &groups))?;
         Ok(Self { shared: Arc::new(Mutex::new(core)), num_blocks, block_size })
     }

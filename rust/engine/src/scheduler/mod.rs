@@ -26,7 +26,7 @@ mod rotation;
 mod simulation;
 pub(crate) mod step;
 
-pub use draft_passes::DraftPasses;
+pub use draft_passes::{DraftPasses, SharedPages};
 pub use features::logprobs::LogProbs;
 pub use features::processors::ProcessedRow;
 pub use outbox::DetokenizerSink;

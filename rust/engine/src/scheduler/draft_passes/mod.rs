@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The draft model's keys and values lie in the same blocks as the model's, so that prefix hits, preemption and
-//! wrong drafts need nothing of their own; [`cache`] tracks on the host which cells are computed. They are computed
-//! only for sequences that get drafts: a step without such drafts records its tokens, and the next pass for a sequence
-//! catches up on what the cache lacks (the prompt, tokens that came meanwhile, the last draft if all were right).
+//! wrong drafts need nothing of their own; [`cache`] tracks on the host which cells are computed, and [`pages`] in which
+//! pages they are where the model has windows. They are computed only for sequences that get drafts: a step without such
+//! drafts records its tokens, and the next pass for a sequence catches up on what the cache lacks (the prompt, tokens that came meanwhile, the last draft if all were right).
 //!
 //! Where the host sees a pass's tokens ([`next`](DraftPasses::next)), it writes them into the next pass. Where it does
 //! not, all passes are laid out in advance ([`next_fed`](DraftPasses::next_fed)): the device copies a pass's tokens into
@@ -34,10 +34,17 @@
 //! allocation in steady state.
 
 mod cache;
+mod pages;
+mod tally;
+
+use std::ops::Range;
 
 use crate::error::{Error, Result};
 use crate::scheduler::step::buffers::{StepBuffers, StepLayout, header};
 use cache::DraftCache;
+pub use pages::SharedPages;
+use pages::{DraftPages, PassRow};
+use tally::{Tally, feed, fill_sample};
 
 /// A row that gets drafts.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +64,15 @@ struct Row {
     fed: bool,
     /// It was planned ahead: the device moves it.
     moved: bool,
+    /// Until it has caught up, some of its pages are spare ones.
+    spare: bool,
+}
+
+impl Row {
+    /// Whether it is under way with spare pages.
+    fn has_spare_pages(&self) -> bool {
+        self.spare && self.next.is_some_and(|next| next < self.first)
+    }
 }
 
 /// Lays out the passes of a draft model.
@@ -66,7 +82,10 @@ pub struct DraftPasses {
     max_sequences: usize,
     vocab_size: i32,
     cache: DraftCache,
+    pages: DraftPages,
     rows: Vec<Row>,
+    /// Those of the pass that is laid out.
+    laid_out: Vec<PassRow>,
     /// Which of `rows` choose a token in the pass that is under way.
     sampling: Vec<usize>,
 }
@@ -78,9 +97,8 @@ impl DraftPasses {
         step: StepLayout,
         pass: StepLayout,
         max_sequences: usize,
-        num_blocks: usize,
-        block_size: usize,
         vocab_size: usize,
+        shared: &SharedPages<'_>,
     ) -> Result<Self> {
         let invalid = |message: &str| Err(Error::InvalidArgument(message.into()));
         if pass.max_rows() < step.max_rows() || pass.max_pages() < step.max_pages() {
@@ -89,13 +107,20 @@ impl DraftPasses {
         if pass.max_tokens() < pass.max_rows() {
             return invalid("a pass has a token for every row");
         }
+        let cache = DraftCache::new(shared.num_pages, shared.block_size)?;
+        let pages = DraftPages::new(shared)?;
+        if [step.tables(), pass.tables()] != [pages.tables(); 2] {
+            return invalid("a step and its passes have the page tables of the cache's groups");
+        }
         Ok(Self {
             step,
             pass,
             max_sequences,
             vocab_size: i32::try_from(vocab_size).unwrap_or(i32::MAX),
-            cache: DraftCache::new(num_blocks, block_size)?,
+            cache,
+            pages,
             rows: Vec::with_capacity(step.max_rows()),
+            laid_out: Vec::with_capacity(step.max_rows()),
             sampling: Vec::with_capacity(step.max_rows()),
         })
     }
@@ -107,6 +132,7 @@ impl DraftPasses {
         let (rows, sampled) = (count(&step, header::NUM_ROWS)?, count(&step, header::NUM_SAMPLED)?);
         let mut feeds = step.feed_token[..count(&step, header::NUM_FEEDS)?].iter().peekable();
         self.cache.note(&step, rows);
+        self.pages.note(&self.step, &step);
         self.rows.clear();
         self.sampling.clear();
         if step.header[header::MAX_DEVICE_DRAFTS] == 0 {
@@ -138,8 +164,8 @@ impl DraftPasses {
             if !moved {
                 self.cache.await_drafts(&step, &step.slot_mapping[places]);
             }
-            let next = None;
-            self.rows.push(Row { row, sampling, first_token, first, next, known, last, fed, moved });
+            let (next, spare) = (None, false);
+            self.rows.push(Row { row, sampling, first_token, first, next, known, last, fed, moved, spare });
         }
         Ok(!self.rows.is_empty())
     }
@@ -203,11 +229,14 @@ impl DraftPasses {
         if self.rows.is_empty() {
             return Ok(None);
         }
-        let mut tally = Tally { left: self.pass.max_tokens(), ..Tally::default() };
+        let spare = self.rows.iter().any(Row::has_spare_pages);
+        let mut tally = Tally { left: self.pass.max_tokens(), spare, ..Tally::default() };
+        self.laid_out.clear();
         (pass.query_start[0], pass.page_indptr[0], pass.logit_start[0]) = (0, 0, 0);
         for at in 0..self.rows.len() {
             self.lay_out(step, &mut pass, &mut tally, at);
         }
+        tally.pages = self.pages.fill(&self.pass, step, &mut pass, &self.laid_out, tally.pages);
         let Tally { rows, tokens, sampled, greedy, pages, feeds, moved, longest_query, longest_kv, .. } =
             tally;
         pass.header.fill(0);
@@ -267,25 +296,15 @@ impl DraftPasses {
         }
         let pages = &step.page_indices[step.page_indptr[row.row] as usize..];
         // Cells of shared blocks that earlier rows of this pass compute are written before this row attends to them.
-        let begin = row.next.unwrap_or_else(|| match row.moved {
-            true => row.first - 1,
-            false => self.cache.first_hole(pages, row.first),
-        });
+        let begin = row.next.or_else(|| self.first_position(pages, at, tally));
+        let Some(begin) = begin else { return };
+        let spare = self.rows[at].spare && begin < row.first;
+        let room = if spare { room.min(self.pages.spare_tokens()) } else { room };
+        tally.spare |= spare;
         let end = row.known.min(begin + room);
         let tokens = tally.tokens..tally.tokens + (end - begin);
-        for (token, position) in tokens.clone().zip(begin..end) {
-            let cell = self.cache.cell(pages, position);
-            let known = match position.checked_sub(row.first) {
-                Some(after) => step.token_ids[row.first_token + after],
-                None => self.cache.token(cell),
-            };
-            pass.token_ids[token] = self.vocab_token(known);
-            pass.positions[token] = position as i32;
-            pass.slot_mapping[token] = cell as i32;
-            if !row.moved {
-                self.cache.compute(cell);
-            }
-        }
+        self.fill_tokens(step, pass, &row, tokens.start, begin..end);
+        self.laid_out.push(PassRow { row: row.row, positions: begin..end });
         let sequence = step.sample_sequence[row.sampling];
         if row.moved && row.next.is_none() {
             feed(pass, tally, tokens.start, self.max_sequences as i32 + sequence);
@@ -315,51 +334,51 @@ impl DraftPasses {
         pass.page_indptr[tally.rows] = tally.pages as i32;
         self.rows[at].next = Some(end);
     }
-}
 
-/// How much of a pass is written, and how many tokens it has room for.
-#[derive(Default)]
-struct Tally {
-    left: usize,
-    // A row has more tokens than the pass had room for.
-    cut_short: bool,
-    rows: usize,
-    tokens: usize,
-    sampled: usize,
-    greedy: usize,
-    pages: usize,
-    feeds: usize,
-    moved: usize,
-    longest_query: usize,
-    longest_kv: usize,
-}
+    /// Where the first pass of a row begins; `None` while the spare pages that it needs are another row's.
+    fn first_position(&mut self, pages: &[i32], at: usize, tally: &Tally) -> Option<usize> {
+        let row = &mut self.rows[at];
+        if row.moved {
+            return Some(row.first - 1);
+        }
+        let hole = self.cache.first_hole(pages, row.first);
+        if hole == row.first {
+            // The sequence holds all that its next token sees.
+            return Some(hole);
+        }
+        let begin = self.pages.begin(pages, hole);
+        row.spare = self.pages.lacks(pages, begin..row.first);
+        (!row.spare || !tally.spare).then_some(begin)
+    }
 
-/// The device copies the token at `source` of `last_token` into the pass.
-fn feed(pass: &mut StepBuffers<'_>, tally: &mut Tally, token: usize, source: i32) {
-    pass.token_ids[token] = 0;
-    pass.feed_token[tally.feeds] = token as i32;
-    pass.feed_sequence[tally.feeds] = source;
-    tally.feeds += 1;
+    /// Writes the tokens of a row into the pass, from its token `first` on.
+    fn fill_tokens(
+        &mut self,
+        step: &StepBuffers<'_>,
+        pass: &mut StepBuffers<'_>,
+        row: &Row,
+        first: usize,
+        positions: Range<usize>,
+    ) {
+        let pages = &step.page_indices[step.page_indptr[row.row] as usize..];
+        for (token, position) in (first..).zip(positions) {
+            let cell = self.cache.cell(pages, position);
+            let known = match position.checked_sub(row.first) {
+                Some(after) => step.token_ids[row.first_token + after],
+                None => self.cache.token(cell),
+            };
+            pass.token_ids[token] = self.vocab_token(known);
+            pass.positions[token] = position as i32;
+            pass.slot_mapping[token] = cell as i32;
+            if !row.moved {
+                self.cache.compute(cell);
+            }
+        }
+    }
 }
 
 fn count(step: &StepBuffers<'_>, field: usize) -> Result<usize> {
     usize::try_from(step.header[field]).map_err(|_| Error::InvalidArgument("a negative count".into()))
-}
-
-/// The row's last token in the pass is followed by a draft, chosen as the model would choose there.
-fn fill_sample(step: &StepBuffers<'_>, pass: &mut StepBuffers<'_>, tally: &mut Tally, row: &Row) {
-    let (at, from) = (tally.sampled, row.sampling);
-    pass.sample_rows[at] = tally.rows as i32;
-    pass.sample_sequence[at] = step.sample_sequence[from];
-    pass.sampling[at] = step.sampling[from];
-    pass.sample_position[at] = row.known as i64;
-    pass.device_drafts[at] = 0;
-    pass.logit_row[at] = at as i32;
-    pass.logit_token[at] = tally.tokens as i32 - 1;
-    pass.mask_row[at] = -1;
-    tally.sampled += 1;
-    tally.greedy += usize::from(step.sampling[from].temperature == 0.0);
-    pass.logit_start[tally.sampled] = tally.sampled as i32;
 }
 
 #[cfg(test)]

@@ -2,12 +2,13 @@
 //! the whole sequence, and every cell is written once in a pass.
 
 mod device;
+mod windows;
 mod world;
 
 use proptest::prelude::*;
 
 use super::*;
-use world::World;
+use world::{World, one_group};
 
 const BLOCK: usize = 4;
 const BLOCKS: usize = 64;
@@ -77,7 +78,7 @@ fn a_shared_prompt_is_computed_once() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let layout = |tokens, rows| StepLayout::new(tokens, rows, 8, 0, 64).unwrap();
-    let new = |pass, blocks| DraftPasses::new(layout(16, 4), pass, 4, blocks, 4, 64);
+    let new = |pass, pages| DraftPasses::new(layout(16, 4), pass, 4, 64, &one_group(pages));
     assert!(new(layout(16, 4), 8).is_ok());
     assert!(new(layout(16, 3), 8).is_err());
     assert!(new(layout(3, 4), 8).is_err());

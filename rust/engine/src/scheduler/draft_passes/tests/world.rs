@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::device::{compute, move_rows, said};
 use super::{BLOCK, BLOCKS, ROWS, SEQUENCES, VOCABULARY};
+use crate::kv_allocator::Group;
 use crate::scheduler::draft_passes::*;
 
 /// A sequence: its tokens, blocks, and how many tokens the model has computed.
@@ -50,7 +51,12 @@ pub struct World {
     steps: i64,
 }
 
-fn bytes(words: &mut [u64]) -> &mut [u8] {
+/// Pages for a model without windows.
+pub fn one_group(num_pages: usize) -> SharedPages<'static> {
+    SharedPages { groups: &[Group::FULL], num_pages, block_size: BLOCK, spare_blocks: 0 }
+}
+
+pub fn bytes(words: &mut [u64]) -> &mut [u8] {
     // SAFETY: every byte of a u64 is a u8.
     unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), size_of_val(words)) }
 }
@@ -60,7 +66,8 @@ impl World {
         let layouts = [200, pass_tokens].map(|tokens| StepLayout::new(tokens, ROWS, 200, 8, 64).unwrap());
         let memory = layouts.map(|layout| vec![0; layout.nbytes() / 8]);
         let [step, pass] = layouts;
-        let passes = DraftPasses::new(step, pass, SEQUENCES, BLOCKS, BLOCK, VOCABULARY as usize).unwrap();
+        let passes =
+            DraftPasses::new(step, pass, SEQUENCES, VOCABULARY as usize, &one_group(BLOCKS)).unwrap();
         let (cells, owners) = (vec![0; BLOCKS * BLOCK], BTreeMap::new());
         Self {
             passes,

@@ -13,6 +13,8 @@ pub struct Sequence {
     tokens: Vec<i32>,
     blocks: Vec<usize>,
     computed: usize,
+    /// Of these, how many before the step behind: what that one writes, the prefix tree does not know yet.
+    settled: usize,
     /// Drafts of its row in the step behind, and how many of them are wrong.
     drafted: usize,
     wrong: usize,
@@ -100,14 +102,24 @@ impl World {
             (0..length as u64).map(|at| (seed.wrapping_mul(31 + at) % VOCABULARY) as i32).collect();
         let mut blocks = Vec::new();
         if let Some(other) = self.sequences.last().filter(|_| shares) {
-            let shared = (other.computed / BLOCK).min((length - 1) / BLOCK);
+            // A row that is moved computes the token before it too, which the host cannot place.
+            let known = if self.moves { other.settled } else { other.computed };
+            let shared = (known / BLOCK).min((length - 1) / BLOCK);
             tokens[..shared * BLOCK].copy_from_slice(&other.tokens[..shared * BLOCK]);
             blocks.extend_from_slice(&other.blocks[..shared]);
         }
         blocks.iter().for_each(|block| *self.owners.get_mut(block).unwrap() += 1);
         let computed = blocks.len() * BLOCK;
         self.slots += 1;
-        self.sequences.push(Sequence { slot: self.slots, tokens, blocks, computed, drafted: 0, wrong: 0 });
+        self.sequences.push(Sequence {
+            slot: self.slots,
+            tokens,
+            blocks,
+            computed,
+            settled: computed,
+            drafted: 0,
+            wrong: 0,
+        });
     }
 
     pub fn leave(&mut self, at: usize) {
@@ -287,9 +299,9 @@ impl World {
     fn commit(&mut self, rows: &[Granted], right: usize) {
         let (mut sampled, mut counts) = (Vec::new(), Vec::new());
         let step = self.layouts[0].view(bytes(&mut self.memory[0])).unwrap();
-        for (row, &Granted { at, end, drafts, on_device, .. }) in rows.iter().enumerate() {
+        for (row, &Granted { at, computed, end, drafts, on_device, .. }) in rows.iter().enumerate() {
             let sequence = &mut self.sequences[at];
-            sequence.computed = end;
+            (sequence.settled, sequence.computed) = (computed, end);
             (sequence.drafted, sequence.wrong) = (0, 0);
             if end < sequence.tokens.len() {
                 continue;

@@ -242,7 +242,8 @@ def _set_speculation(planner: Planner, config: EngineConfig, runner: ModelRunner
             list(config.proposers),
             max_draft=config.max_draft,
             history_tokens=config.speculation_history,
-            # On the simulated device a draft token takes no time, so that all are worth it.
-            adaptive=config._adaptive_drafts and config.simulated_acceptance == 0,
+            # Where drafts of the simulated device take no time, all are worth it.
+            adaptive=config._adaptive_drafts
+            and (config.simulated_acceptance == 0 or config.simulated_draft_ms > 0),
             moves=runner.moves_rows,
         )

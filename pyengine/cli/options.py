@@ -80,6 +80,8 @@ ENGINE_OPTIONS: dict[str, str] = {
     "simulated_step_ms": "Milliseconds that a step of the simulated device takes [default: 8].",
     "simulated_acceptance": "Share of draft tokens that are right on the simulated device "
     "[default: 0].",
+    "simulated_draft_ms": "Milliseconds that each pass of the simulated device's draft model takes "
+    "[default: 0].",
 }
 
 

@@ -7,6 +7,8 @@ that is later, as on a device with one queue::
        │              │                        │                    │
        ├──── step N ──┼────────────────────────┼───── step N+1 ─────┤
 
+Each pass of the draft model that it plays adds ``draft_ms`` to a step.
+
 Drafts can be right there: of the draft model that it plays, and, as its text repeats itself, of
 n-grams. Imports no torch.
 """
@@ -48,7 +50,7 @@ class SimulatedStep:
         self._buffers = buffers
         self._sampled: Sampled | None = None
         self.start_ns = max(time.monotonic_ns(), runner.free_ns)
-        self.end_ns = runner.free_ns = self.start_ns + runner.step_ns
+        self.end_ns = runner.free_ns = self.start_ns + runner.duration_ns(buffers)
         self.waited_ns = (self.end_ns, self.end_ns)
 
     def sample(self) -> None:
@@ -101,6 +103,7 @@ class SimulatedRunner:
         tokens: Sequence[int] | NDArray[np.int32],
         eos_rate: float = 0.0,
         acceptance: float = 0.0,
+        draft_ms: float = 0.0,
     ) -> None:
         """A device of ``step_ms`` milliseconds a step.
 
@@ -114,6 +117,7 @@ class SimulatedRunner:
             eos_rate: Share of positions at which it says the end-of-sequence token instead.
             acceptance: Share of positions at which its draft model is right, and at which it says
                 what it said ``PERIOD`` tokens before.
+            draft_ms: Milliseconds that each pass of its draft model takes.
         """
         if step_ms < 0:
             raise ConfigError("'simulated_step_ms' must be 0 or more", param="simulated_step_ms")
@@ -121,7 +125,7 @@ class SimulatedRunner:
         self.device = f"simulated, {step_ms:g} ms a step"
         self.layout = layout
         self.num_blocks = num_blocks
-        self.step_ns = round(step_ms * 1e6)
+        self._step_ns, self._draft_ns = round(step_ms * 1e6), round(draft_ms * 1e6)
         self._tokens = np.asarray(tokens, np.int32)
         self._eos = info.eos_token_ids[0] if info.eos_token_ids else None
         self._eos_below = np.uint64(round(eos_rate * 2**32)) if self._eos is not None else 0
@@ -146,6 +150,7 @@ class SimulatedRunner:
             max_sequences=config.limits.max_sequences,
             step_ms=config.simulated_step_ms,
             acceptance=config.simulated_acceptance,
+            draft_ms=config.simulated_draft_ms,
             tokens=printable_tokens(spec.info),
         )
 
@@ -163,6 +168,10 @@ class SimulatedRunner:
         if buffers.max_device_drafts:
             self._draft(buffers)
         return step
+
+    def duration_ns(self, buffers: StepBuffers) -> int:
+        """Nanoseconds that a step takes: its draft model passes once for each draft of a row."""
+        return self._step_ns + self._draft_ns * buffers.max_device_drafts
 
     def close(self) -> None:
         """Nothing is held."""

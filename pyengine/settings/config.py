@@ -139,8 +139,9 @@ class EngineConfig:
         grammar_cache_mib: Memory of compiled grammars that are kept.
         simulated_step_ms: Milliseconds that a step of the simulated device takes.
         simulated_acceptance: Share of draft tokens that are right on the simulated device, for
-            measuring drafts there: its text then repeats itself, for ``ngram``, it plays a draft
-            model, and drafts are always as long as they may be.
+            measuring drafts there: its text then repeats itself, for ``ngram``, and it plays a
+            draft model. Where that takes no time, drafts are always as long as they may be.
+        simulated_draft_ms: Milliseconds that each pass of that draft model adds to a step.
         logits_processors: Logits processors that requests may ask for, as ``module:name`` of a
             class or function that the engine's process imports; see
             :mod:`pyengine.logits_processors`.
@@ -188,6 +189,7 @@ class EngineConfig:
     grammar_cache_mib: int = 256
     simulated_step_ms: float = 8.0
     simulated_acceptance: float = 0.0
+    simulated_draft_ms: float = 0.0
     logits_processors: tuple[str, ...] = ()
     # Tests of drafts set it to False: every row then has as many drafts as there may be.
     _adaptive_drafts: bool = True
@@ -411,4 +413,5 @@ _RULES: tuple[Rule[EngineConfig], ...] = (
     Rule("grammar_timeout_s", "above 0", lambda c: c.grammar_timeout_s > 0),
     Rule("simulated_step_ms", "a number of 0 or more", lambda c: c.simulated_step_ms >= 0),
     Rule("simulated_acceptance", "from 0 to 1", lambda c: 0 <= c.simulated_acceptance <= 1),
+    Rule("simulated_draft_ms", "a number of 0 or more", lambda c: c.simulated_draft_ms >= 0),
 )

@@ -35,7 +35,7 @@ def info(folder: Path = Path()) -> ModelInfo:
     )
 
 
-def device(step_ms: float = 1.0, eos_rate: float = 0.0) -> SimulatedRunner:
+def device(step_ms: float = 1.0, eos_rate: float = 0.0, draft_ms: float = 0.0) -> SimulatedRunner:
     return SimulatedRunner(
         info(),
         StepLayout(8, 8, 32, vocab_size=1000),
@@ -44,6 +44,7 @@ def device(step_ms: float = 1.0, eos_rate: float = 0.0) -> SimulatedRunner:
         step_ms=step_ms,
         tokens=TOKENS,
         eos_rate=eos_rate,
+        draft_ms=draft_ms,
     )
 
 
@@ -85,6 +86,20 @@ def test_a_step_takes_its_time_and_steps_do_not_overlap() -> None:
     assert start_b == end_a
     assert end_a - start_a == end_b - start_b == 3_000_000
     runner.buffers()
+
+
+def test_each_pass_of_its_draft_model_makes_a_step_longer() -> None:
+    runner = device(step_ms=3.0, draft_ms=0.25)
+    took = []
+    for drafts in (0, 1, 4):
+        buffers = runner.buffers()
+        fill(buffers, [(0, 0.0, 0, 5)])
+        buffers.max_device_drafts = drafts
+        step = runner.launch(buffers)
+        took.append(step.end_ns - step.start_ns)
+        step.sample()
+        step.wait()
+    assert took == [3_000_000, 3_250_000, 4_000_000]
 
 
 def test_tokens_depend_on_seed_and_position_alone() -> None:

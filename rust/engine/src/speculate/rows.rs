@@ -13,8 +13,9 @@ use super::draft::Segments;
 use super::offers::{Length, offer};
 use super::source::Source;
 
-/// Tokens that the draft model may catch up with in one step, unless one sequence alone has more.
-const CAUGHT_UP: usize = 128;
+/// Tokens that the draft model may catch up with in one step, unless one sequence alone has more: so many, or so many
+/// for each row if that is more.
+const CAUGHT_UP: (usize, usize) = (128, 8);
 
 /// Tokens that a sequence may lack without being looked at: the one that came, and the last of its drafts.
 const CURRENT: usize = 2;
@@ -53,11 +54,16 @@ impl Speculator {
             // The worth of drafts does not depend on the sequences that must be caught up with now.
             let mut decision = self.control.expect(&self.offers);
             if self.is_late(rows) {
+                let pays = decision.iterations > 0;
                 self.offer_current(rows, |speculator, row| speculator.pays_to_catch_up(rows.len(), row));
                 if self.offers.iterations() == 0 {
                     self.control.refuse_catch_up();
                 }
                 decision = self.control.best(&self.offers);
+                if pays && decision.tokens == 0 {
+                    // Drafts for a few of many rows are not worth a pass; but with it these become current, and so all.
+                    decision = self.control.one_pass(&self.offers);
+                }
             }
             self.control.assign(&self.offers, decision, lengths);
         }
@@ -97,10 +103,10 @@ impl Speculator {
     /// does not pay.
     fn offer_current(&mut self, rows: &[Row], pays: impl Fn(&Self, &Row) -> bool) {
         self.offers.clear();
-        let mut behind = 0;
+        let (mut behind, most) = (0, CAUGHT_UP.0.max(CAUGHT_UP.1 * rows.len()));
         for row in rows {
             let late = row.device > 0 && row.lacks > CURRENT;
-            let fits = !late || ((behind == 0 || behind + row.lacks <= CAUGHT_UP) && pays(self, row));
+            let fits = !late || ((behind == 0 || behind + row.lacks <= most) && pays(self, row));
             behind += if late && fits { row.lacks } else { 0 };
             self.offer_row(row, if fits { row.device } else { 0 });
         }

@@ -204,6 +204,11 @@ impl Control {
             .unwrap_or_default()
     }
 
+    /// One pass of the draft model for the rows that it may draft for.
+    pub fn one_pass(&self, offers: &Offers) -> Decision {
+        decide(offers, 1, (1, usize::MAX), |_| 1.0)
+    }
+
     /// Most draft tokens whose time the model may be asked for: what lies further out is reached step by step.
     fn most_tokens(&self, rows: usize) -> usize {
         (2 * self.here().reached).max(rows / 2).max(4)
@@ -256,6 +261,7 @@ impl Control {
         let expected = self.time(plain, step.rows, step.drafted, step.device_iterations);
         let (time, measured) = (step.duration_ns as f32, step.duration_ns > 0);
         let (catches_up, mut spent) = (step.caught_up > 2 * step.rows, expected);
+        let worth = (step.rows + step.accepted) as f32 / step.rows as f32;
         if measured && !catches_up {
             spent = time.min(STALL * expected.max(plain));
             if settled {
@@ -269,11 +275,14 @@ impl Control {
                 let weight = if self.catch_up_token > 0.0 { 0.2 } else { 1.0 };
                 self.catch_up_token += weight * (each - self.catch_up_token);
             }
-            self.catch_up_owed += self.catch_up_token * step.caught_up as f32;
+            // So is what it loses beside, where the rows that are current are few.
+            let lost = (expected - worth * plain).max(0.0);
+            self.catch_up_owed += self.catch_up_token * step.caught_up as f32 + lost;
+            spent -= lost;
         }
         spent += self.catch_up_owed / CATCH_UP_STEPS;
         self.catch_up_owed -= self.catch_up_owed / CATCH_UP_STEPS;
-        let gain = (step.rows + step.accepted) as f32 / step.rows as f32 - spent / plain;
+        let gain = worth - spent / plain;
         let here = &mut self.buckets[self.at];
         here.credit = (here.credit + gain - MARGIN).min(MAX_CREDIT);
         gain

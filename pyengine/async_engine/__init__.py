@@ -1,0 +1,208 @@
+"""The engine as an async library: :class:`AsyncEngine`.
+
+Here are conversations; what an engine does with plain texts is in :mod:`.texts`.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, Unpack
+
+from pyengine._core import Stage
+from pyengine.async_engine.texts import TextEngine
+from pyengine.chat.answer_spec import AnswerSpec
+from pyengine.chat.content_tokens import Prompt
+from pyengine.chat.generation import ChatGeneration
+from pyengine.chat.handler import ON_LOOP_SECONDS, ChatHandler, is_small
+from pyengine.chat.messages import Message, read_messages
+from pyengine.chat.options import ChatOptions, made_options
+from pyengine.chat.sandbox import TemplateTimeoutError
+from pyengine.chat.tools import Tool, ToolChoice
+from pyengine.grammar.description import Grammar
+from pyengine.request.submission import RequestKeywords, RequestOptions, checked_params
+from pyengine.sampling import SamplingParams
+from pyengine.tokenizer import OFF_LOOP_CHARACTERS
+
+
+class ChatKeywords(RequestKeywords, total=False):
+    """The keywords of :meth:`AsyncEngine.chat`."""
+
+    tools: Sequence[Tool | dict[str, Any]]
+    tool_choice: ToolChoice | dict[str, Any]
+    allowed_tools: Collection[str] | None
+    parallel_tool_calls: bool
+    grammar: Grammar | None
+    reasoning: bool | None
+    chat_template: str | None
+    template_arguments: dict[str, Any] | None
+
+
+class AsyncEngine(TextEngine):
+    """An LLM engine in your asyncio service::
+
+        async with AsyncEngine() as engine:
+            async for update in engine.chat([{"role": "user", "content": "Hello!"}]):
+                print(update.text, end="")
+
+    Belongs to the loop that started it; its methods are called there. With ``placement="thread"``
+    the model runs on a thread of this process: no subprocess, no signal handler. With ``"process"``
+    it runs in one of its own, out of reach of what the service does with the GIL; if that process
+    dies, another is started and every request goes on where it was.
+
+    Attributes:
+        config: The configuration of the engine.
+        ready: Whether requests are taken.
+        failure: The error that made loading fail, or killed the engine; else None.
+        dead: An event, set when the engine has died for good.
+        info: Context length, vocabulary size and KV blocks, once started.
+        model_names: The names that the model answers to.
+        tokenizer: The model's tokenizer, once started.
+        generation_config: What the model's folder says of sampling, once started.
+        handler: The model's chat template and chat format, once started.
+        vectors: How the model makes vectors of texts, once started.
+        recorder: The spans of all parts of the engine; may be switched off.
+        timeline: The spans of this loop.
+        admission: Counts requests whose answers are still to be prepared, for an HTTP layer.
+    """
+
+    handler: ChatHandler
+
+    async def _read_folder(self, folder: Path) -> None:
+        """Read chat template and chat format, too."""
+        await super()._read_folder(folder)
+        self.handler = await asyncio.to_thread(
+            ChatHandler.from_folder, folder, self.config, self.tokenizer, self.model_name
+        )
+
+    def chat(
+        self,
+        messages: Sequence[dict[str, Any]],
+        params: SamplingParams | None = None,
+        *,
+        tools: Sequence[Tool | dict[str, Any]] = (),
+        tool_choice: ToolChoice | dict[str, Any] = "auto",
+        allowed_tools: Collection[str] | None = None,
+        parallel_tool_calls: bool = True,
+        grammar: Grammar | None = None,
+        reasoning: bool | None = None,
+        chat_template: str | None = None,
+        template_arguments: dict[str, Any] | None = None,
+        **options: Unpack[RequestKeywords],
+    ) -> ChatGeneration:
+        """Answer a conversation, through the model's chat template and in its chat format::
+
+            answer = await engine.chat(messages, grammar=json_schema(City))
+            city = parse_answer(answer.text, City)
+
+        Args:
+            messages: Role and content each, as in OpenAI's chat completions; an answer's
+                :attr:`~pyengine.chat.answer.ChatAnswer.message` is one.
+            params: As :meth:`generate` takes them.
+            tools: Functions that the model may call, as in OpenAI's chat completions or as Tools.
+                Its calls follow their schemas.
+            tool_choice: ``none``, ``auto``, ``required``, ``Named(tool)``, or OpenAI's object.
+            allowed_tools: Names of those that may be called; None is all of them.
+            parallel_tool_calls: Whether several may be called at once.
+            grammar: The grammar of the answer's text; reasoning may come before it, and calls in
+                its place.
+            reasoning: Whether the model thinks first, where its template has a switch for that;
+                None leaves it as it is.
+            chat_template: A template in the place of the model's own, within the same limits.
+            template_arguments: Further variables for the template.
+            options: As :meth:`generate` takes them: priority, timeout, prediction and so on.
+
+        Raises:
+            InvalidRequestError: The model has no template, or it refuses the messages; or the model
+                cannot do what is wanted.
+        """
+        chat_options = made_options(
+            tools=tools,
+            tool_choice=tool_choice,
+            allowed_tools=allowed_tools,
+            parallel_tool_calls=parallel_tool_calls,
+            grammar=grammar,
+            reasoning=reasoning,
+            chat_template=chat_template,
+            template_arguments=template_arguments,
+        )
+        handler = self.handler.for_template(chat_template)
+        read, others = self._read(messages, handler)
+        checked = checked_params(params, self.default_sampling_params)
+        self.timeline.begin()
+        spec = handler.prepare(read, checked, chat_options, others)
+        self.timeline.end_span(Stage.TEMPLATE)
+        token_ids = self._chat_tokens(spec.prompt, handler)
+        request_options = RequestOptions(grammar=spec.grammar, **options)
+        return spec.answer(self.begin(token_ids, spec.params, request_options))
+
+    def render(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        tools: Sequence[Tool | dict[str, Any]] = (),
+        reasoning: bool | None = None,
+        chat_template: str | None = None,
+        template_arguments: dict[str, Any] | None = None,
+    ) -> list[int]:
+        """The token ids of a conversation, ready for the assistant's answer.
+
+        Takes and raises what :meth:`chat` does.
+        """
+        chat_options = made_options(
+            tools=tools,
+            reasoning=reasoning,
+            chat_template=chat_template,
+            template_arguments=template_arguments,
+        )
+        handler = self.handler.for_template(chat_template)
+        read, others = self._read(messages, handler)
+        self.timeline.begin()
+        prompt, _ = handler.render(read, chat_options, others)
+        self.timeline.end_span(Stage.TEMPLATE)
+        return self._chat_tokens(prompt, handler)
+
+    def _chat_tokens(self, prompt: Prompt, handler: ChatHandler) -> list[int]:
+        """The token ids of a conversation; refuses one that cannot fit the context."""
+        self.tokenizer.check_length(prompt.text, self.max_context)
+        token_ids = handler.encode(prompt)
+        self.timeline.end_span(Stage.TOKENIZE)
+        return token_ids
+
+    async def prepare(
+        self, messages: Sequence[Message], params: SamplingParams, options: ChatOptions
+    ) -> tuple[AnswerSpec, list[int]]:
+        """How a conversation is answered, and the token ids of its prompt.
+
+        What is large, and a template that takes its time, leaves the loop to others meanwhile.
+
+        Raises:
+            InvalidRequestError: As :meth:`ChatHandler.prepare`.
+            ContextLengthError: It is so long that it cannot fit the context.
+        """
+        handler, spec, start = self.handler, None, self.timeline.begin()
+        if options.chat_template is not None:
+            handler = await asyncio.to_thread(handler.for_template, options.chat_template)
+        if is_small(messages, options):
+            with contextlib.suppress(TemplateTimeoutError):
+                spec = handler.prepare(messages, params, options, (), ON_LOOP_SECONDS)
+        if spec is None:
+            spec = await asyncio.to_thread(handler.prepare, messages, params, options)
+        self.timeline.span(Stage.TEMPLATE, start)
+        prompt, start = spec.prompt, self.timeline.begin()
+        self.tokenizer.check_length(prompt.text, self.max_context)
+        if prompt.respelled is None and len(prompt.text) < OFF_LOOP_CHARACTERS:
+            token_ids = handler.encode(prompt)
+        else:
+            token_ids = await asyncio.to_thread(handler.encode, prompt)
+        self.timeline.span(Stage.TOKENIZE, start)
+        return spec, token_ids
+
+    def _read(
+        self, messages: Sequence[dict[str, Any]], handler: ChatHandler
+    ) -> tuple[list[Message], list[dict[str, Any]]]:
+        """The messages of a conversation, and what else each has for the template."""
+        self._connected()
+        template = handler.template
+        read = read_messages(messages, () if template is None else template.message_keys)
+        return [message for message, _ in read], [others for _, others in read]

@@ -1,12 +1,13 @@
-//! Rows and states of the lexer that texts come to first: they are made when the grammar is compiled.
+//! What texts come to first, made when the grammar is compiled: rows, states of the lexer, and verdicts within literals.
 //!
 //! ```text
-//!  {"name": ─► "      bytes that must come, one after the other
-//!              └► ", "age": ─► 0 ...      where there is a choice: the bytes that the lexer names, and ends of values
+//!  {"name": ─► "      a run: bytes that must come          { "na me ": "       a verdict behind each of the longest
+//!              └► ", "age": ─► 0 ...                                           tokens that fit
+//!                     where there is a choice: the bytes that the lexer names, and ends of values
 //! ```
 //!
 //! A mask's walk over the tokens comes to the same states, and makes those that are not there. Making them takes as long as
-//! the rest of a literal's mask; here they take no tokens and no masks, and the first masks are left with their own work.
+//! the rest of a literal's mask.
 //!
 //! O(1) bytes, items and work of the lexer.
 
@@ -17,7 +18,9 @@ use llguidance::derivre::NextByte;
 use rustc_hash::FxHashSet;
 
 use super::automaton::Automaton;
+use super::moves::Place;
 use super::states::States;
+use crate::grammar::context::Tokens;
 
 /// So many bytes are followed, ...
 const MAX_BYTES: usize = 1_000;
@@ -27,26 +30,34 @@ const MAX_ITEMS: usize = 2_000;
 const MAX_FUEL: u64 = 2_000;
 /// The ends of a string and of a number, which are choices in all of their states.
 const ENDS: &[u8] = b"\",}";
+/// Verdicts are found where so many bytes must come: few tokens begin with them.
+const MUST_COME: usize = 3;
+/// Of so few tokens that stay in a literal, the longest is followed.
+const FEW: usize = 16;
 
 impl Automaton {
-    /// Makes them, those behind fewer choices first.
+    /// Makes what texts come to first, fewer choices before more.
     ///
     /// # Errors
     /// The parser has given up, and requests get another automaton.
     pub fn look_ahead(&self) -> Result<()> {
-        self.work(|states, _| states.look_ahead())
+        self.work(States::look_ahead)
     }
 }
 
 impl States {
-    fn look_ahead(&mut self) {
+    fn look_ahead(&mut self, tokens: &Tokens) {
         let first = self.first();
         let (mut open, mut known) = (VecDeque::from([first]), FxHashSet::from_iter([first]));
         let (items, fuel) = (self.rows.made() + MAX_ITEMS, self.lexer.fuel().saturating_sub(MAX_FUEL));
-        let mut left = MAX_BYTES;
+        let (mut run, mut left) = (Vec::new(), MAX_BYTES);
         while let Some(place) = open.pop_front() {
             let hint = self.lexer.hint(place.state);
             let ends = if let NextByte::ForcedByte(_) = hint { &[] } else { ENDS };
+            match ends {
+                [] => run.push(place),
+                _ => self.judge(tokens, std::mem::take(&mut run)),
+            }
             for byte in hint.some_bytes().iter().chain(ends) {
                 if left == 0 || self.rows.made() > items || self.lexer.fuel() < fuel {
                     return;
@@ -59,6 +70,20 @@ impl States {
                     _ => open.push_back(next),
                 }
             }
+        }
+    }
+
+    /// Finds the verdicts within the literals of a run.
+    fn judge(&mut self, tokens: &Tokens, run: Vec<Place>) {
+        let mut at = 0;
+        while let Some(place) = run[..run.len().saturating_sub(MUST_COME)].get(at) {
+            let mut length = 1;
+            if place.pending {
+                let verdict = self.verdicts.of(tokens, &mut self.lexer, place.state);
+                let inside = self.verdicts.get(verdict).inside.listed(FEW).unwrap_or_default();
+                length = inside.iter().map(|token| tokens.text_bytes(*token).len()).max().unwrap_or(1);
+            }
+            at += length.max(1);
         }
     }
 }

@@ -323,13 +323,25 @@ fn likely_texts_find_their_masks_prepared() {
             assert!(state.advance(**id));
             known
         });
-        // Compiling makes the first mask.
-        assert_eq!(known.count(), if prepared { ids.len() } else { 1 });
+        // Compiling makes the first mask, and finds that within `name`.
+        assert_eq!(known.count(), if prepared { ids.len() } else { 2 });
     }
     let compiled = Llguidance::compile(&tokens, lowered, Vec::new()).unwrap();
     compiled.warm(&|| true);
     let mut state = compiled.start();
-    assert!(state.advance(ids[0]) && state.known_mask().is_none());
+    assert!(ids[..2].iter().all(|id| state.advance(*id)) && state.known_mask().is_none());
+}
+
+#[test]
+fn masks_within_literals_are_there_once_compiled() {
+    let tokens = vocabulary();
+    let schema = json!({"const": "the cat is the one that is there"});
+    let lowered = lowered(&tokens, &json!({"kind": "json_schema", "schema": schema}));
+    let mut state = Llguidance::compile(&tokens, lowered, Vec::new()).unwrap().start();
+    for id in tokens.trie().greedy_tokenize(br#""the cat is the one that is"#) {
+        assert!(state.known_mask().is_some_and(|mask| mask.has(id)));
+        assert!(state.advance(id));
+    }
 }
 
 #[test]

@@ -139,11 +139,16 @@ def test_answers_share_masks_until_a_value_may_repeat() -> None:
 
 
 @pytest.mark.parametrize(
-    "items",
-    [{"type": "object"}, {"items": {}}, {"type": "string", "format": "email", "maxLength": 9}],
+    "array",
+    [
+        # How many such strings there are is not known.
+        {"items": {"type": "string", "format": "email", "maxLength": 9}},
+        # The second item may be out of values.
+        {"prefixItems": [{"type": "boolean"}, {"const": True}], "minItems": 2, "items": {}},
+    ],
 )
-def test_what_cannot_be_remembered_is_refused_by_name(items: dict[str, Any]) -> None:
-    schema = {"type": "object", "properties": {"a": STRINGS | {"items": items}}}
+def test_what_cannot_be_remembered_is_refused_by_name(array: dict[str, Any]) -> None:
+    schema = {"type": "object", "properties": {"a": STRINGS | array}}
     with pytest.raises(ValueError, match="'uniqueItems' at #/properties/a cannot be enforced"):
         demo().compile(_described(schema))
 

@@ -18,7 +18,7 @@ PATIENCE = 120.0
 VOCAB_SIZE = 151_936
 # Of the 383 schemas: the others refer to other documents, allow nothing at all, or ask for what no
 # grammar here can say (counting in arrays of any length, no multiples of a number).
-LEAST_ACCEPTED = 340
+LEAST_ACCEPTED = 342
 
 
 class Engine:
@@ -82,14 +82,15 @@ def test_the_check_sees_what_is_wrong(engine: Engine) -> None:
 
 
 def test_what_cannot_be_enforced_is_refused_by_name(engine: Engine) -> None:
-    tags = {"type": "array", "items": {"type": ["string", "object"]}, "uniqueItems": True}
+    tag = {"type": "string", "format": "email", "maxLength": 9}
+    tags = {"type": "array", "items": tag, "uniqueItems": True}
     schema = {"type": "object", "properties": {"tags": tags}, "required": ["tags"]}
     with pytest.raises(ValueError, match="'uniqueItems' at #/properties/tags cannot be enforced"):
         engine.compiled(schema)
     grammar = engine.compiled(schema, unenforceable="ignore")
     assert grammar.warnings == ["'uniqueItems' at #/properties/tags is not enforced"]
-    assert engine.accepts(grammar, '{"tags": ["a", "a"]}')
-    assert not engine.accepts(grammar, '{"tags": ["a", 1]}')
+    assert engine.accepts(grammar, '{"tags": ["a@b", "a@b"]}')
+    assert not engine.accepts(grammar, '{"tags": ["a@b", 1]}')
 
 
 @pytest.mark.slow
@@ -112,7 +113,7 @@ def test_what_is_left_out_forbids_nothing() -> None:
         for instance in valid:
             assert demo().accepted(grammar, written(instance)) is None, (group, instance)
             checked += 1
-    assert checked > 40
+    assert checked > 20
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ use crate::document::{Document, Place, short};
 use crate::expression::{Expr, Expressions, Kind, Path};
 use crate::language::Languages;
 use crate::normal_form::case::Case;
+use crate::normal_form::values::Count;
 use crate::{Compiler, Limits, Options, Refusal, Unenforceable};
 
 /// The cases of an expression.
@@ -44,6 +45,8 @@ pub(crate) struct Normalizer<'a> {
     pub known: HashMap<(Expr, Kind), Known>,
     /// All values of an expression, where they are few.
     pub values: HashMap<Expr, Option<Rc<Vec<serde_json::Value>>>>,
+    /// How many values an expression has.
+    pub counts: HashMap<Expr, Count>,
     /// The schemas whose in-place parts are being expanded.
     pub open: HashSet<(u32, Kind)>,
     /// How deep the emptiness of children is being computed.
@@ -75,6 +78,7 @@ impl<'a> Normalizer<'a> {
             scopes: vec![BTreeMap::new()],
             known: HashMap::new(),
             values: HashMap::new(),
+            counts: HashMap::new(),
             open: HashSet::new(),
             ahead: 0,
             steps: 0,

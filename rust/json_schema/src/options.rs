@@ -18,7 +18,7 @@ pub struct Compiler {
     pub fractions: bool,
     /// Bounds of whole numbers of any size that JSON writes: those of 64 bits, with a sign and without.
     pub wide: bool,
-    /// `uniqueItems` beside `items` that are neither arrays nor objects, where there are no `prefixItems`.
+    /// `uniqueItems`, where no item may begin when no value is left for it.
     pub distinct: bool,
     /// Keys come in any order, and an object may have so many properties and bits of a counter of others.
     pub any_order: Option<usize>,

@@ -219,12 +219,11 @@ impl Normalizer<'_> {
 
     /// Leaves it to the compiler of the result that all items differ; false if it cannot see to that.
     fn settle_distinct(&mut self, case: &mut ArrayCase, path: Path) -> Result<bool, Refusal> {
-        if !self.compiler.distinct || !case.prefix.is_empty() {
+        if !self.compiler.distinct {
             return Ok(false);
         }
-        let Some(values) = self.few_values(case.rest, MAX_DISTINCT)? else {
-            return self.settle_remembered(case, path);
-        };
+        let listed = if case.prefix.is_empty() { self.few_values(case.rest, MAX_DISTINCT)? } else { None };
+        let Some(values) = listed else { return self.settle_remembered(case, path) };
         let count = values.len() as u64;
         case.max = Some(case.max.map_or(count, |max| max.min(count)));
         case.rest = self.any_of_values(&values, path)?;
@@ -305,7 +304,7 @@ impl Normalizer<'_> {
     }
 
     /// All values that an expression allows, if they are at most so many and neither arrays nor objects.
-    fn few_values(&mut self, expr: Expr, most: usize) -> Result<Option<Vec<Value>>, Refusal> {
+    pub(crate) fn few_values(&mut self, expr: Expr, most: usize) -> Result<Option<Vec<Value>>, Refusal> {
         if expr == FALSE {
             return Ok(Some(Vec::new()));
         }

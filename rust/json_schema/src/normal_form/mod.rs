@@ -34,7 +34,7 @@ const MAX_IN_PLACE: usize = 120;
 /// How many cases are kept of a schema with too many.
 const FEW: usize = 16;
 /// How deep the emptiness of children is computed; deeper ones count as not empty.
-const MAX_AHEAD: usize = 24;
+pub(crate) const MAX_AHEAD: usize = 24;
 
 impl Normalizer<'_> {
     /// The cases of one type that an expression allows, without those known to be empty. None if they are being

@@ -1,77 +1,293 @@
-//! How many values a schema has that are neither arrays nor objects, for arrays of different items.
+//! How many values a schema has, for arrays of different items.
 //!
-//! Cost: for patterns the states of their languages, and the values that are counted.
+//! Cost: for patterns the states of their languages, and the values that are counted; each expression is counted once.
+
+use std::rc::Rc;
+
+use serde_json::{Map, Value};
 
 use crate::Refusal;
-use crate::expression::{Expr, KINDS, Path};
+use crate::expression::{Expr, FALSE, KINDS, Kind, Path, TRUE};
 use crate::keywords::DAY;
 use crate::language::{ANY, ANY_CHAR, search};
-use crate::normal_form::case::{ArrayCase, Case, NumberCase, TextCase};
+use crate::normal_form::MAX_AHEAD;
+use crate::normal_form::case::{ArrayCase, Case, NumberCase, ObjectCase, TextCase};
 use crate::normalizer::Normalizer;
 use crate::number::Decimal;
 
-/// So many strings of a pattern are counted.
+/// So many values of a pattern, an array or an object are counted.
 pub(crate) const MAX_COUNTED: usize = 4_096;
+/// So many values are listed one by one, which tells cases apart that overlap, ...
+const MAX_LISTED: u64 = 256;
+/// ... in arrays and objects that are nested so many levels deep.
+const LEVELS: usize = 3;
+/// An array has no room for so many items.
+const MANY: u64 = 100_000;
 
 /// How many values there are.
-#[derive(Clone, Copy)]
-enum Count {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Count {
     Just(u64),
-    /// At least [`MAX_COUNTED`], perhaps no more.
-    Several,
+    AtLeast(u64),
     /// More than an array has room for.
     Many,
 }
 
+impl Count {
+    fn least(self) -> u64 {
+        match self {
+            Count::Just(count) | Count::AtLeast(count) => count,
+            Count::Many => u64::MAX,
+        }
+    }
+
+    fn with(self, other: Count, join: fn(u64, u64) -> u64) -> Count {
+        match (self, other) {
+            (Count::Many, _) | (_, Count::Many) => Count::Many,
+            (Count::Just(a), Count::Just(b)) => Count::Just(join(a, b)),
+            (a, b) => Count::AtLeast(join(a.least(), b.least())),
+        }
+    }
+
+    /// Of both, where no value is of both.
+    fn plus(self, other: Count) -> Count {
+        self.with(other, u64::saturating_add)
+    }
+
+    /// Of pairs.
+    fn times(self, other: Count) -> Count {
+        self.with(other, u64::saturating_mul)
+    }
+
+    /// Of both, where values may be of both.
+    fn or(self, other: Count) -> Count {
+        self.with(Count::AtLeast(other.least()), u64::max)
+    }
+}
+
 impl Normalizer<'_> {
-    /// Leaves it to the compiler of the result to remember the items; false if it could not, or an array might begin an item
-    /// when no value is left.
+    /// Leaves it to the compiler of the result to remember the items; false if an array might begin an item when no value
+    /// is left.
     pub(crate) fn settle_remembered(&mut self, case: &mut ArrayCase, path: Path) -> Result<bool, Refusal> {
-        match self.count_values(case.rest)? {
-            None => return Ok(false),
-            Some(Count::Many) => {}
-            Some(Count::Just(count)) => case.max = Some(case.max.map_or(count, |max| max.min(count))),
-            Some(Count::Several) => {
-                let most = MAX_COUNTED as u64;
-                if case.max.is_none_or(|max| max > most) {
-                    (case.max, case.shortened) = (Some(most), Some(path));
+        let first = case.prefix.len() as u64;
+        for (at, item) in case.prefix.clone().into_iter().enumerate() {
+            if self.count_values(item)?.least() <= at as u64 {
+                return Ok(false);
+            }
+        }
+        if case.max.is_none_or(|max| max > first) {
+            match self.count_values(case.rest)? {
+                Count::Many => {}
+                count if case.max.is_some_and(|max| max <= count.least()) => {}
+                Count::Just(count) if first == 0 => case.max = Some(count),
+                count if first == 0 && count.least() >= MAX_COUNTED as u64 => {
+                    (case.max, case.shortened) = (Some(MAX_COUNTED as u64), Some(path));
                 }
+                _ => return Ok(false),
             }
         }
         case.distinct = true;
         Ok(true)
     }
 
-    /// None where that is not known, or some values are arrays or objects.
-    fn count_values(&mut self, expr: Expr) -> Result<Option<Count>, Refusal> {
+    fn count_values(&mut self, expr: Expr) -> Result<Count, Refusal> {
+        match expr {
+            TRUE => return Ok(Count::Many),
+            FALSE => return Ok(Count::Just(0)),
+            _ => {}
+        }
+        if let Some(known) = self.counts.get(&expr) {
+            return Ok(*known);
+        }
+        if self.ahead >= MAX_AHEAD {
+            return Ok(Count::AtLeast(1));
+        }
+        // Values that hold such values have no end.
+        self.counts.insert(expr, Count::Many);
+        self.ahead += 1;
+        let open = std::mem::take(&mut self.open);
+        let count = self.sum_of_cases(expr);
+        self.open = open;
+        self.ahead -= 1;
+        match &count {
+            Ok(Count::Just(MANY..)) => self.counts.insert(expr, Count::Many),
+            Ok(count) => self.counts.insert(expr, *count),
+            Err(_) => self.counts.remove(&expr),
+        };
+        count
+    }
+
+    fn sum_of_cases(&mut self, expr: Expr) -> Result<Count, Refusal> {
         let mut sum = Count::Just(0);
         for kind in KINDS {
-            let Some(cases) = self.cases(expr, kind)? else { return Ok(None) };
-            let mut counts = Vec::new();
-            for case in cases.iter() {
-                let count = match case {
-                    Case::Null => Some(Count::Just(1)),
-                    Case::Boolean { no, yes } => Some(Count::Just(u64::from(*no) + u64::from(*yes))),
-                    Case::Number(case) => Some(case.count()),
-                    Case::Text(case) => self.count_texts(case),
-                    Case::Array(_) | Case::Object(_) => None,
-                };
-                let Some(count) = count else { return Ok(None) };
-                counts.push(count);
-            }
-            let is_many = |count: &Count| matches!(count, Count::Many);
-            sum = match (sum, &counts[..]) {
-                (sum, []) => sum,
-                (Count::Many, _) => Count::Many,
-                (_, counts) if counts.iter().any(is_many) => Count::Many,
-                (Count::Just(a), [Count::Just(b)]) => Count::Just(a.saturating_add(*b)),
-                (_, counts) if counts.iter().any(|count| matches!(count, Count::Several)) => Count::Several,
-                // Of several cases some values may be the same.
-                (_, [_, _, ..]) => return Ok(None),
-                _ => Count::Several,
-            };
+            // Those that are being computed further up the stack hold such values.
+            let Some(cases) = self.cases(expr, kind)? else { return Ok(Count::Many) };
+            sum = sum.plus(self.count_cases(&cases)?);
         }
-        Ok(Some(sum))
+        if matches!(sum, Count::AtLeast(..MAX_LISTED))
+            && let Some(values) = self.listed(expr, LEVELS)?
+        {
+            sum = Count::Just(values.len() as u64);
+        }
+        Ok(sum)
+    }
+
+    /// All values of an expression, if they are few; arrays and objects are nested no more than so many levels deep.
+    fn listed(&mut self, expr: Expr, levels: usize) -> Result<Option<Vec<Value>>, Refusal> {
+        let most = MAX_LISTED as usize;
+        let mut all = Vec::new();
+        for kind in [Kind::Array, Kind::Object] {
+            let Some(cases) = self.cases(expr, kind)? else { return Ok(None) };
+            for case in cases.iter() {
+                self.spend(case.weight())?;
+                let found = match case {
+                    _ if levels == 0 => None,
+                    Case::Array(case) if case.open.is_empty() => self.listed_arrays(case, levels - 1)?,
+                    Case::Object(case) if case.open.is_empty() => self.listed_objects(case, levels - 1)?,
+                    _ => None,
+                };
+                let Some(found) = found else { return Ok(None) };
+                all.extend(found);
+            }
+        }
+        let compound = self.exprs.kinds(&[Kind::Array, Kind::Object]);
+        let scalar = self.exprs.not(compound);
+        let scalars = self.exprs.and(&[expr, scalar]);
+        let Some(scalars) = self.few_values(scalars, most)? else { return Ok(None) };
+        // Cases may overlap.
+        let mut apart: Vec<Value> = Vec::new();
+        for value in scalars.into_iter().chain(all) {
+            if !apart.contains(&value) {
+                apart.push(value);
+            }
+        }
+        Ok((apart.len() <= most).then_some(apart))
+    }
+
+    fn listed_arrays(&mut self, case: &ArrayCase, levels: usize) -> Result<Option<Vec<Value>>, Refusal> {
+        let Some(max) = case.max.filter(|max| *max <= MAX_LISTED) else { return Ok(None) };
+        let (mut all, mut here) = (Vec::new(), vec![Vec::<Value>::new()]);
+        for length in 0..=max as usize {
+            if length as u64 >= case.min {
+                all.extend(here.iter().cloned().map(Value::Array));
+            }
+            if length == max as usize || here.is_empty() {
+                break;
+            }
+            let item = case.prefix.get(length).copied().unwrap_or(case.rest);
+            let Some(items) = self.listed(item, levels)? else { return Ok(None) };
+            self.spend(here.len() * items.len())?;
+            let longer = here.iter().flat_map(|before| items.iter().map(move |item| (before, item)));
+            let longer = longer.filter(|(before, item)| !case.distinct || !before.contains(item));
+            here = longer.map(|(before, item)| before.iter().chain([item]).cloned().collect()).collect();
+            if all.len() + here.len() > MAX_LISTED as usize {
+                return Ok(None);
+            }
+        }
+        Ok(Some(all))
+    }
+
+    fn listed_objects(&mut self, case: &ObjectCase, levels: usize) -> Result<Option<Vec<Value>>, Refusal> {
+        if !case.others.is_empty() {
+            return Ok(None);
+        }
+        let mut all = vec![Map::new()];
+        for (name, property) in case.properties.iter().filter(|(_, property)| property.value != FALSE) {
+            let Some(values) = self.listed(property.value, levels)? else { return Ok(None) };
+            self.spend(all.len() * values.len())?;
+            let without = if property.required { Vec::new() } else { all.clone() };
+            let with = all.iter().flat_map(|before| values.iter().map(move |value| (before, value)));
+            all = with
+                .map(|(before, value)| {
+                    let mut object = before.clone();
+                    object.insert(name.to_string(), value.clone());
+                    object
+                })
+                .chain(without)
+                .collect();
+            if all.len() > MAX_LISTED as usize {
+                return Ok(None);
+            }
+        }
+        Ok(Some(all.into_iter().map(Value::Object).collect()))
+    }
+
+    fn count_cases(&mut self, cases: &Rc<Vec<Case>>) -> Result<Count, Refusal> {
+        let mut all: Option<Count> = None;
+        for case in cases.iter() {
+            self.step()?;
+            let count = match case {
+                Case::Null => Count::Just(1),
+                Case::Boolean { no, yes } => Count::Just(u64::from(*no) + u64::from(*yes)),
+                Case::Number(case) => case.count(),
+                Case::Text(case) => self.count_texts(case).unwrap_or(Count::AtLeast(1)),
+                Case::Array(case) => self.count_arrays(case)?,
+                Case::Object(case) => self.count_objects(case)?,
+            };
+            all = Some(all.map_or(count, |all| all.or(count)));
+        }
+        Ok(all.unwrap_or(Count::Just(0)))
+    }
+
+    fn count_arrays(&mut self, case: &ArrayCase) -> Result<Count, Refusal> {
+        let Some(max) = case.max else { return Ok(Count::Many) };
+        if case.distinct {
+            return self.count_distinct(case, max);
+        }
+        let (mut sum, mut here) = (Count::Just(0), Count::Just(1));
+        let max = usize::try_from(max).unwrap_or(usize::MAX);
+        for length in 0..=max {
+            if length as u64 >= case.min {
+                sum = sum.plus(here);
+            }
+            // There is at least one of each length.
+            if length > MAX_COUNTED || sum.least().max(here.least()) >= MAX_COUNTED as u64 {
+                return Ok(if sum == Count::Many {
+                    sum
+                } else {
+                    Count::AtLeast(sum.least().max(here.least()))
+                });
+            }
+            if length < max {
+                let item = case.prefix.get(length).copied().unwrap_or(case.rest);
+                here = here.times(self.count_values(item)?);
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Arrays of different items: each item leaves one value less to the next.
+    fn count_distinct(&mut self, case: &ArrayCase, max: u64) -> Result<Count, Refusal> {
+        let count = self.count_values(case.prefix.first().copied().unwrap_or(case.rest))?;
+        if !case.prefix.is_empty() || count == Count::Many {
+            // Of one item, where that is enough.
+            let one = if max > 0 && case.min <= 1 { count.least() } else { 1 };
+            return Ok(if one == u64::MAX { Count::Many } else { Count::AtLeast(one.max(1)) });
+        }
+        let (mut sum, mut here) = (0u64, 1u64);
+        for length in 0..=max.min(count.least()) {
+            if length >= case.min {
+                sum = sum.saturating_add(here);
+            }
+            if sum.max(here) >= MANY {
+                return Ok(Count::Many);
+            }
+            here = here.saturating_mul(count.least() - length);
+        }
+        Ok(if matches!(count, Count::Just(_)) { Count::Just(sum) } else { Count::AtLeast(sum) })
+    }
+
+    fn count_objects(&mut self, case: &ObjectCase) -> Result<Count, Refusal> {
+        let required = case.properties.values().filter(|property| property.required).count() as u64;
+        if !case.others.is_empty() && case.max.is_none_or(|max| max > required) {
+            return Ok(Count::Many);
+        }
+        let mut all = Count::Just(1);
+        for property in case.properties.values().filter(|property| property.value != FALSE) {
+            let count = self.count_values(property.value)?;
+            all = all.times(if property.required { count } else { count.plus(Count::Just(1)) });
+        }
+        Ok(all)
     }
 
     fn count_texts(&mut self, case: &TextCase) -> Option<Count> {
@@ -94,7 +310,7 @@ impl Normalizer<'_> {
         match self.langs.strings(lang, MAX_COUNTED) {
             Some(strings) => Some(Count::Just(strings.len() as u64)),
             None if case.max.is_none() && !self.langs.is_finite(case.lang) => Some(Count::Many),
-            None => Some(Count::Several),
+            None => Some(Count::AtLeast(MAX_COUNTED as u64)),
         }
     }
 }

@@ -47,6 +47,7 @@ pub struct Tokens {
     bytes: [Option<u32>; 256],
     separated: OnceLock<Box<[u32]>>,
     lists: OnceLock<Box<[u32]>>,
+    members: OnceLock<Box<[u32]>>,
 }
 
 impl Tokens {
@@ -115,6 +116,7 @@ impl Tokens {
             bytes,
             separated: OnceLock::new(),
             lists: OnceLock::new(),
+            members: OnceLock::new(),
         })
     }
 
@@ -253,6 +255,17 @@ impl Tokens {
                 text[..comma].contains(&b'[')
             };
             self.separated().iter().filter(is).copied().collect()
+        })
+    }
+
+    /// Tokens with a colon and a closing brace behind it: they may write a member and end its object.
+    pub(crate) fn members(&self) -> &[u32] {
+        self.members.get_or_init(|| {
+            let is = |token: &&u32| {
+                let text = self.text_bytes(**token);
+                text.iter().position(|byte| *byte == b':').is_some_and(|at| text[at..].contains(&b'}'))
+            };
+            self.text.iter().filter(is).copied().collect()
         })
     }
 

@@ -126,9 +126,10 @@ impl Schemas<'_> {
         }
         match object.get("type").and_then(Value::as_str) {
             Some("array") if object.contains_key("uniqueItems") => {
-                match object.get("items").and_then(values_of).filter(|values| values.len() <= BITS) {
-                    Some(values) => self.distinct(object, &values),
-                    None => self.array(object),
+                let values = object.get("items").and_then(values_of).filter(|values| values.len() <= BITS);
+                match values {
+                    Some(values) if !object.contains_key("prefixItems") => self.distinct(object, &values),
+                    _ => self.array(object),
                 }
             }
             Some("array") => self.array(object),
@@ -203,12 +204,12 @@ impl Schemas<'_> {
             (self.mark(false, "[", true)?, self.mark(true, self.comma, true)?, self.mark(true, "]", false)?);
         let prefix = array.get("prefixItems").and_then(Value::as_array).cloned().unwrap_or_default();
         let rest = array.get("items").cloned().unwrap_or(json!({}));
-        let first = prefix.len() as u64;
+        let (first, unique) = (prefix.len() as u64, array.contains_key("uniqueItems"));
         // What comes behind so many items, the last first.
         let mut tail = close.clone();
         if rest != json!(false) && max.is_none_or(|max| max > first) {
             let mut item = self.expression(&rest)?;
-            if array.contains_key("uniqueItems") {
+            if unique {
                 item = self.writer.different_item(&item)?;
             }
             let more = |done: u64| {
@@ -226,7 +227,10 @@ impl Schemas<'_> {
             };
         }
         for (at, item) in prefix.iter().enumerate().rev() {
-            let item = self.expression(item)?;
+            let mut item = self.expression(item)?;
+            if unique {
+                item = self.writer.different_item(&item)?;
+            }
             let between = if at == 0 { "" } else { comma.as_str() };
             let rest = self.writer.define("r", &tail)?;
             let ends = if min <= at as u64 { format!("{close} | ") } else { String::new() };

@@ -1,16 +1,23 @@
 //! What is remembered within an array of different items: the values that have come, and the item that has begun.
 //!
 //! ```text
-//!  ["a", "b      seen  ─ "a"          entries are chains, each kept once: equal texts of equal arrays are
-//!                item  ─ " ─ b        one entry, and O(1) bytes are kept for a byte of an answer
+//!  [{"a": [1, 2]}, {"a": [1, 3      seen  ─ {"a": [1, 2]}
+//!                                   item  ─ { ─ " ─ a ─ " ─ : ─ [ ◄─── around
+//!                                                                       │  seen  ─ 1      an array of different
+//!                                                                       └  item  ─ 3      items in the item
 //! ```
 //!
-//! Only what stands in such an array is remembered, and nothing behind its end. Adding a byte is O(1), looking for a value
-//! O(values that have come).
+//! Entries are chains, each kept once: equal texts of equal arrays are one entry, and O(1) bytes are kept for a byte of an
+//! answer. Only what stands in such an array is remembered, and nothing behind its end; white space before an item is not.
+//!
+//! Adding a byte is O(1), but for the end of an array within an item, whose text becomes the item's. Looking for a value
+//! is O(item + values that have come).
+
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::values;
+use super::values::{self, Begun, Json};
 
 /// What is remembered.
 pub(super) type MemoryId = u32;
@@ -19,43 +26,101 @@ pub(super) const NOTHING: MemoryId = 0;
 
 /// The values of an array so far; 0 is none.
 type SeenId = u32;
+/// An array of different items.
+type ArrayId = u32;
+
+/// The items of arrays of different items are nested no deeper than that, for their values are read by recursion.
+const MAX_DEPTH: u32 = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Entry {
     Nothing,
     /// An item has ended.
-    Ended(SeenId),
+    Ended(ArrayId),
+    /// A comma has come behind it.
+    Between(ArrayId),
     /// An item may begin.
-    Before(SeenId),
+    Before(ArrayId),
     /// An item has begun: the entry before its last byte.
     Within(MemoryId, u8),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Array {
+    /// Of the item that it stands in.
+    around: MemoryId,
+    seen: SeenId,
+}
+
+/// Where in an item a text has come.
+#[derive(Debug, Clone, Copy, Default)]
+struct Inside {
+    array: ArrayId,
+    /// How many brackets are open.
+    depth: u32,
+    /// How many are open around the array.
+    above: u32,
+    string: bool,
+    escape: bool,
+}
+
+#[derive(Debug)]
+struct Seen {
+    before: SeenId,
+    text: Box<[u8]>,
+    value: Arc<Json>,
 }
 
 /// Where a text is in an array of different items.
 pub(super) enum Stage {
     Outside,
     Ended,
-    /// An item may begin, or has.
-    Item,
+    Between,
+    Before,
+    /// An item has begun and has not ended, ...
+    Open,
+    /// ... or may have.
+    Whole,
+    /// It is nested too deeply.
+    TooDeep,
+}
+
+/// An item, and the values that it may still become of those that have come.
+pub(super) struct Repeat {
+    pub text: Vec<u8>,
+    pub begun: Begun,
+    pub values: Vec<Arc<Json>>,
+}
+
+impl Repeat {
+    /// Whether the item is one of them if its text goes on so; `ended` says that what it ends with has ended.
+    pub fn goes_on(&self, more: &[u8], ended: bool) -> bool {
+        let begun = Begun::new(&[&self.text[..], more].concat(), ended);
+        self.values.iter().any(|value| begun.may_become(value))
+    }
 }
 
 /// All that is remembered so far.
 #[derive(Debug)]
 pub(super) struct Memories {
-    entries: Vec<Entry>,
+    entries: Vec<(Entry, Inside)>,
     known: FxHashMap<Entry, MemoryId>,
-    /// Each with those that came before it.
-    seen: Vec<(SeenId, Box<[u8]>)>,
+    arrays: Vec<Array>,
+    known_arrays: FxHashMap<Array, ArrayId>,
+    seen: Vec<Seen>,
     known_seen: FxHashMap<(SeenId, Box<[u8]>), SeenId>,
     bytes: usize,
 }
 
 impl Default for Memories {
     fn default() -> Self {
+        let none = Seen { before: 0, text: Box::default(), value: Arc::new(Json::List(Vec::new())) };
         Self {
-            entries: vec![Entry::Nothing],
+            entries: vec![(Entry::Nothing, Inside::default())],
             known: FxHashMap::default(),
-            seen: vec![(0, Box::default())],
+            arrays: Vec::new(),
+            known_arrays: FxHashMap::default(),
+            seen: vec![none],
             known_seen: FxHashMap::default(),
             bytes: 0,
         }
@@ -65,178 +130,255 @@ impl Default for Memories {
 impl Memories {
     /// About how many bytes they hold.
     pub fn memory(&self) -> usize {
-        self.bytes + self.entries.len() * 48
+        self.bytes + self.entries.len() * 64 + self.arrays.len() * 32
     }
 
     pub fn stage(&self, memory: MemoryId) -> Stage {
-        match self.entries[memory as usize] {
+        let (entry, inside) = self.entries[memory as usize];
+        match entry {
             Entry::Nothing => Stage::Outside,
             Entry::Ended(_) => Stage::Ended,
-            Entry::Before(_) | Entry::Within(..) => Stage::Item,
+            Entry::Between(_) => Stage::Between,
+            Entry::Before(_) => Stage::Before,
+            Entry::Within(..) if inside.above + inside.depth > MAX_DEPTH => Stage::TooDeep,
+            Entry::Within(..) if inside.depth > 0 || inside.string => Stage::Open,
+            Entry::Within(..) => Stage::Whole,
         }
     }
 
-    /// The same where a byte of an item has come.
+    /// Whether it is nested so deeply that a token might nest it too deeply.
+    pub fn is_deep(&self, memory: MemoryId) -> bool {
+        let inside = self.entries[memory as usize].1;
+        inside.above + inside.depth > MAX_DEPTH / 2
+    }
+
+    /// The same where a byte of an array has come.
     #[inline]
     pub fn with(&mut self, memory: MemoryId, byte: u8) -> MemoryId {
         if memory == NOTHING {
             return NOTHING;
         }
-        match self.entries[memory as usize] {
-            Entry::Before(_) | Entry::Within(..) => self.keep(Entry::Within(memory, byte)),
-            Entry::Nothing | Entry::Ended(_) => memory,
-        }
-    }
-
-    /// An item may begin: the first of an array, or one behind those that have come.
-    pub fn item(&mut self, memory: MemoryId) -> MemoryId {
-        let seen = match self.entries[memory as usize] {
-            Entry::Ended(seen) => seen,
-            _ => 0,
-        };
-        self.keep(Entry::Before(seen))
-    }
-
-    /// White space has come in place of the item.
-    pub fn without_space(&mut self, memory: MemoryId) -> MemoryId {
-        match self.stage(memory) {
-            Stage::Item => {
-                let (seen, _) = self.parts(memory);
-                self.keep(Entry::Before(seen))
+        let (entry, inside) = self.entries[memory as usize];
+        match (entry, byte) {
+            (Entry::Nothing | Entry::Between(_), _) => memory,
+            (Entry::Ended(array), b',') => self.keep(Entry::Between(array), inside),
+            (Entry::Ended(_) | Entry::Before(_), b']') => self.without_array(memory, b"]"),
+            (Entry::Ended(_), _) => memory,
+            (Entry::Before(_), byte) if byte.is_ascii_whitespace() => memory,
+            (Entry::Before(_) | Entry::Within(..), _) => {
+                self.keep(Entry::Within(memory, byte), inside.behind(byte))
             }
-            _ => memory,
         }
+    }
+
+    /// The first item may begin, of an array within the item.
+    pub fn array(&mut self, around: MemoryId) -> MemoryId {
+        let above = self.entries[around as usize].1;
+        let array = self.keep_array(Array { around, seen: 0 });
+        let inside = Inside { array, above: above.above + above.depth, ..Inside::default() };
+        self.keep(Entry::Before(array), inside)
+    }
+
+    /// Another item may begin.
+    pub fn item(&mut self, memory: MemoryId) -> MemoryId {
+        let Inside { array, above, .. } = self.entries[memory as usize].1;
+        self.keep(Entry::Before(array), Inside { array, above, ..Inside::default() })
     }
 
     /// The item has ended; None if its value has come before.
     pub fn ended(&mut self, memory: MemoryId) -> Option<MemoryId> {
-        let (seen, text) = self.parts(memory);
-        let value: Box<[u8]> = values::whole(&text).into();
-        if self.values(seen).any(|known| known == &*value) {
+        let Inside { array, above, .. } = self.entries[memory as usize].1;
+        let Array { around, seen } = self.arrays[array as usize];
+        let text: Box<[u8]> = self.text(memory).into();
+        let value = values::whole(&text);
+        if self.values(seen).any(|known| **known == value) {
             return None;
         }
         let next = self.seen.len() as SeenId;
-        let after = *self.known_seen.entry((seen, value.clone())).or_insert(next);
+        let after = *self.known_seen.entry((seen, text.clone())).or_insert(next);
         if after == next {
-            self.bytes += 2 * value.len() + 96;
-            self.seen.push((seen, value));
+            // The value is about as long as its text, in parts.
+            self.bytes += 8 * text.len() + 160;
+            self.seen.push(Seen { before: seen, text, value: Arc::new(value) });
         }
-        Some(self.keep(Entry::Ended(after)))
+        let array = self.keep_array(Array { around, seen: after });
+        Some(self.keep(Entry::Ended(array), Inside { array, above, ..Inside::default() }))
     }
 
-    /// Whether one is the other with another byte of the same item, or of the white space before it.
-    pub fn is_before(&self, memory: MemoryId, next: MemoryId) -> bool {
-        let before = match self.entries[next as usize] {
-            Entry::Within(before, _) => before,
-            _ => next,
-        };
-        match self.entries[before as usize] {
-            _ if before == memory => true,
-            Entry::Before(seen) => matches!(self.stage(memory), Stage::Item) && self.parts(memory).0 == seen,
-            _ => false,
+    /// The same where the array's items may be equal: its text is a part of the item around it.
+    pub fn forgotten(&mut self, memory: MemoryId) -> MemoryId {
+        self.without_array(memory, b"")
+    }
+
+    /// The item around an array with the array's text, and `more` of it.
+    fn without_array(&mut self, memory: MemoryId, more: &[u8]) -> MemoryId {
+        let around = self.arrays[self.entries[memory as usize].1.array as usize].around;
+        let text = if around == NOTHING { Vec::new() } else { self.text_of_array(memory) };
+        text.into_iter().chain(more.iter().copied()).fold(around, |memory, byte| self.with(memory, byte))
+    }
+
+    /// The items that a text goes on with, which may still become one that has come; the innermost first. Behind an item
+    /// that is the next one.
+    pub fn repeats(&self, memory: MemoryId) -> Vec<Repeat> {
+        let (mut found, mut memory, mut inner) = (Vec::new(), memory, Vec::new());
+        while memory != NOTHING {
+            let array = self.arrays[self.entries[memory as usize].1.array as usize];
+            let text = [&self.text(memory)[..], &inner].concat();
+            if array.seen != 0 {
+                let begun = Begun::new(&text, false);
+                let may = |value: &&Arc<Json>| begun.may_become(value);
+                let values: Vec<_> = self.values(array.seen).filter(may).cloned().collect();
+                if !values.is_empty() {
+                    found.push(Repeat { text, begun, values });
+                }
+            }
+            inner = match array.around {
+                NOTHING => Vec::new(),
+                _ => [self.text_of_array(memory), inner].concat(),
+            };
+            memory = array.around;
         }
-    }
-
-    /// The text of the item so far.
-    pub fn text(&self, memory: MemoryId) -> Vec<u8> {
-        self.parts(memory).1
-    }
-
-    /// The values that have come and that the item may still become, ascending.
-    pub fn likely(&self, memory: MemoryId) -> Vec<&[u8]> {
-        let (seen, text) = self.parts(memory);
-        let begun = values::begun(&text);
-        let mut found: Vec<_> = self.values(seen).filter(|value| value.starts_with(&begun)).collect();
-        found.sort_unstable();
         found
     }
 
-    fn values(&self, mut seen: SeenId) -> impl Iterator<Item = &[u8]> {
+    /// Whether an item that has begun, or is to come, may still become one that has come.
+    pub fn may_repeat(&self, memory: MemoryId) -> bool {
+        let open = match self.stage(memory) {
+            Stage::Ended | Stage::Between => self.around(memory),
+            _ => memory,
+        };
+        if open == NOTHING {
+            return false;
+        }
+        // The text of an array in an item is needed for what is around it, so all are looked at together.
+        let skipped = usize::from(open != memory && self.seen_in(memory) != 0);
+        self.repeats(memory).len() > skipped
+    }
+
+    fn around(&self, memory: MemoryId) -> MemoryId {
+        self.arrays[self.entries[memory as usize].1.array as usize].around
+    }
+
+    fn seen_in(&self, memory: MemoryId) -> SeenId {
+        self.arrays[self.entries[memory as usize].1.array as usize].seen
+    }
+
+    /// The values of an array, the last first.
+    fn values(&self, seen: SeenId) -> impl Iterator<Item = &Arc<Json>> {
+        self.all_seen(seen).map(|seen| &seen.value)
+    }
+
+    fn all_seen(&self, mut seen: SeenId) -> impl Iterator<Item = &Seen> {
         std::iter::from_fn(move || {
-            let (before, value) = (seen != 0).then(|| &self.seen[seen as usize])?;
-            seen = *before;
-            Some(&**value)
+            let found = (seen != 0).then(|| &self.seen[seen as usize])?;
+            seen = found.before;
+            Some(found)
         })
     }
 
-    /// The values that have come, and the text of the item.
-    fn parts(&self, mut memory: MemoryId) -> (SeenId, Vec<u8>) {
+    /// The text of the item so far.
+    fn text(&self, mut memory: MemoryId) -> Vec<u8> {
         let mut text = Vec::new();
-        loop {
-            match self.entries[memory as usize] {
-                Entry::Within(before, byte) => {
-                    text.push(byte);
-                    memory = before;
-                }
-                Entry::Before(seen) | Entry::Ended(seen) => {
-                    text.reverse();
-                    return (seen, text);
-                }
-                Entry::Nothing => return (0, text),
-            }
+        while let Entry::Within(before, byte) = self.entries[memory as usize].0 {
+            text.push(byte);
+            memory = before;
         }
+        text.reverse();
+        text
     }
 
-    fn keep(&mut self, entry: Entry) -> MemoryId {
+    /// The text of an array behind its bracket.
+    fn text_of_array(&self, memory: MemoryId) -> Vec<u8> {
+        let mut items: Vec<&[u8]> = self.all_seen(self.seen_in(memory)).map(|seen| &*seen.text).collect();
+        items.reverse();
+        let mut text = items.join(&b","[..]);
+        if !matches!(self.stage(memory), Stage::Ended) {
+            if !items.is_empty() {
+                text.push(b',');
+            }
+            text.extend(self.text(memory));
+        }
+        text
+    }
+
+    fn keep(&mut self, entry: Entry, inside: Inside) -> MemoryId {
         let next = self.entries.len() as MemoryId;
         let kept = *self.known.entry(entry).or_insert(next);
         if kept == next {
-            self.entries.push(entry);
+            self.entries.push((entry, inside));
+        }
+        kept
+    }
+
+    fn keep_array(&mut self, array: Array) -> ArrayId {
+        let next = self.arrays.len() as ArrayId;
+        let kept = *self.known_arrays.entry(array).or_insert(next);
+        if kept == next {
+            self.arrays.push(array);
         }
         kept
     }
 }
 
-/// Whether an item of this text may still become one of some values, which are sorted.
-pub(super) fn may_become(text: &[u8], values: &[Box<[u8]>]) -> bool {
-    let begun = values::begun(text);
-    let at = values.partition_point(|value| **value < *begun);
-    values.get(at).is_some_and(|value| value.starts_with(&begun))
+impl Inside {
+    /// The same behind a byte.
+    fn behind(self, byte: u8) -> Self {
+        let Inside { depth, string, escape, .. } = self;
+        let (depth, string, escape) = match (string, byte) {
+            (true, _) if escape => (depth, true, false),
+            (true, b'\\') => (depth, true, true),
+            (_, b'"') => (depth, !string, false),
+            (false, b'[' | b'{') => (depth + 1, false, false),
+            (false, b']' | b'}') => (depth.saturating_sub(1), false, false),
+            _ => (depth, string, false),
+        };
+        Inside { depth, string, escape, ..self }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn write(memories: &mut Memories, memory: MemoryId, text: &str) -> MemoryId {
+        text.bytes().fold(memory, |memory, byte| memories.with(memory, byte))
+    }
+
+    /// Writes items one after the other, from the array's beginning.
+    fn items(memories: &mut Memories, memory: MemoryId, texts: &[&str]) -> Option<MemoryId> {
+        let mut memory = memories.array(memory);
+        for (at, text) in texts.iter().enumerate() {
+            if at > 0 {
+                memory = write(memories, memory, ", ");
+                memory = memories.item(memory);
+            }
+            memory = write(memories, memory, text);
+            memory = memories.ended(memory)?;
+        }
+        Some(memory)
+    }
+
     #[test]
     fn a_value_comes_once_however_it_is_written() {
         let mut memories = Memories::default();
-        let write = |memories: &mut Memories, memory, text: &str| {
-            let memory = memories.item(memory);
-            let memory = text.bytes().fold(memory, |memory, byte| memories.with(memory, byte));
-            memories.ended(memory)
-        };
-        let mut memory = NOTHING;
-        for text in ["\"a\"", "\"b\"", "1", "\"1\""] {
-            memory = write(&mut memories, memory, text).unwrap();
+        let all = ["\"a\"", "\"b\"", "1", "\"1\"", "[]", "{\"a\": [1], \"b\": 2}"];
+        let memory = items(&mut memories, NOTHING, &all).unwrap();
+        for text in ["\"\\u0061\"", "\"b\"", "1.0", "[ ]", "{\"b\": 2e0, \"a\": [1]}"] {
+            let texts: Vec<_> = all.iter().copied().chain([text]).collect();
+            assert_eq!(items(&mut memories, NOTHING, &texts), None, "{text}");
         }
-        for text in ["\"\\u0061\"", "\"b\"", "1.0"] {
-            assert_eq!(write(&mut memories, memory, text), None, "{text}");
-        }
-        assert!(write(&mut memories, NOTHING, "\"a\"").is_some(), "another array");
-        let again = ["\"a\"", "\"b\"", "1", "\"1\""]
-            .iter()
-            .fold(NOTHING, |memory, text| write(&mut memories, memory, text).unwrap());
-        assert_eq!(again, memory, "an equal array is the same entry");
+        assert_eq!(items(&mut memories, NOTHING, &all), Some(memory), "an equal array is the same entry");
     }
 
     #[test]
     fn what_an_item_may_become_is_known() {
         let mut memories = Memories::default();
-        let mut memory = memories.item(NOTHING);
-        for text in ["\"abc\"", "\"abd\"", "\"x\"", "12"] {
-            memory = text.bytes().fold(memory, |memory, byte| memories.with(memory, byte));
-            memory = memories.ended(memory).unwrap();
-            memory = memories.item(memory);
-        }
-        let count = |memories: &mut Memories, text: &str| {
-            let memory = text.bytes().fold(memory, |memory, byte| memories.with(memory, byte));
-            let likely: Vec<Box<[u8]>> = memories.likely(memory).into_iter().map(Into::into).collect();
-            assert_eq!(may_become(text.as_bytes(), &likely), !likely.is_empty());
-            likely.len()
-        };
+        let all = ["\"abc\"", "\"abd\"", "\"x\"", "12", "{\"a\": 1, \"b\": 2}", "[1, 2]"];
+        let memory = items(&mut memories, NOTHING, &all).unwrap();
+        let memory = write(&mut memories, memory, ", ");
+        let before = memories.item(memory);
         for (text, likely) in [
-            ("", 4),
+            ("", 6),
             ("\"", 3),
             ("\"ab", 2),
             ("\"abc", 1),
@@ -245,8 +387,62 @@ mod tests {
             ("\"\\u0061", 2),
             ("9", 1),
             ("t", 0),
+            ("{", 1),
+            ("{\"b\": 2", 1),
+            ("{\"b\": 2, \"c", 0),
+            ("[1", 1),
+            ("[2,", 0),
         ] {
-            assert_eq!(count(&mut memories, text), likely, "{text}");
+            let memory = write(&mut memories, before, text);
+            let found: usize = memories.repeats(memory).iter().map(|repeat| repeat.values.len()).sum();
+            assert_eq!(found, likely, "{text}");
+            assert_eq!(memories.may_repeat(memory), likely > 0, "{text}");
         }
+    }
+
+    #[test]
+    fn an_array_within_an_item_is_a_part_of_it() {
+        let mut memories = Memories::default();
+        let outer = memories.array(NOTHING);
+        let item = write(&mut memories, outer, "{\"a\": [");
+        let inner = items(&mut memories, item, &["1", "[2]"]).unwrap();
+        assert!(!memories.may_repeat(inner));
+        let item = write(&mut memories, inner, "]}");
+        let outer = memories.ended(item).unwrap();
+        let outer = write(&mut memories, outer, ", ");
+        let outer = memories.item(outer);
+        let item = write(&mut memories, outer, "{\"a\": [");
+        for (texts, rest, repeats) in [
+            (&["1", "[2]"][..], "]", true),
+            (&["1", "[2]", "3"], "]", false),
+            (&["1"], "", true),
+            (&["1"], "]", false),
+            (&["[2]"], "", false),
+        ] {
+            let inner = items(&mut memories, item, texts).unwrap();
+            let memory = write(&mut memories, inner, rest);
+            assert_eq!(memories.may_repeat(memory), repeats, "{texts:?} {rest}");
+        }
+        let inner = items(&mut memories, item, &["1", "[2]"]).unwrap();
+        let item = write(&mut memories, inner, "]}");
+        assert_eq!(memories.ended(item), None);
+        // The inner array's end is the outer one's, too.
+        let outer = memories.array(NOTHING);
+        let item = write(&mut memories, outer, "[");
+        let inner = items(&mut memories, item, &[]).unwrap();
+        let item = write(&mut memories, inner, "]");
+        let outer = memories.ended(item).unwrap();
+        assert_eq!(write(&mut memories, outer, "]"), NOTHING);
+    }
+
+    #[test]
+    fn what_is_nested_too_deeply_is_said() {
+        let mut memories = Memories::default();
+        let item = memories.array(NOTHING);
+        let deep = write(&mut memories, item, &"[".repeat(MAX_DEPTH as usize));
+        assert!(matches!(memories.stage(deep), Stage::Open));
+        let inner = memories.array(deep);
+        let deeper = write(&mut memories, inner, "{");
+        assert!(matches!(memories.stage(deeper), Stage::TooDeep));
     }
 }

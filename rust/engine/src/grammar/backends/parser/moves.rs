@@ -88,19 +88,24 @@ impl States {
             return Some((next, NOTHING));
         }
         if self.lexer.skipped(set).is_some() {
-            return Some((next, self.memories.without_space(memory)));
+            return Some((next, memory));
         }
         let about = self.rows.get(next);
         let (begins, ended) = (about.begins_item, about.ended_item);
-        Some(match self.memories.stage(memory) {
-            Stage::Item if ended => match self.memories.ended(memory) {
+        let memories = &mut self.memories;
+        Some(match memories.stage(memory) {
+            Stage::TooDeep => return None,
+            Stage::Whole if ended => match memories.ended(memory) {
                 Some(memory) => (next, memory),
                 // In another case of the schema it may come.
-                None => (self.after_item(row, set, true)?, NOTHING),
+                None => (self.after_item(row, set, true)?, self.memories.forgotten(memory)),
             },
-            Stage::Ended if begins => (next, self.memories.item(memory)),
-            _ if begins => (next, self.memories.item(NOTHING)),
-            _ => (next, NOTHING),
+            // Only other cases of the schema are left, whose items may be equal.
+            Stage::Whole => (next, memories.forgotten(memory)),
+            Stage::Between if begins => (next, memories.item(memory)),
+            Stage::Between => (next, memories.forgotten(memory)),
+            Stage::Outside | Stage::Open if begins => (next, memories.array(memory)),
+            Stage::Outside | Stage::Open | Stage::Before | Stage::Ended => (next, memory),
         })
     }
 

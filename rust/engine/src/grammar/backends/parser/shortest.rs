@@ -17,6 +17,7 @@ use super::moves::Place;
 use super::paths::NEVER;
 use super::rows::RowId;
 use super::states::States;
+use super::unlike::Ends;
 use crate::grammar::context::{Step, Tokens};
 
 /// So many places are tried in one search, and one for each byte of a longer completion.
@@ -55,8 +56,14 @@ impl States {
         self.costs.of_row(&self.rules, &self.rows, row)
     }
 
-    /// The shortest completion from here.
+    /// The shortest completion from here. Where items of arrays must differ there may be too many ways for that; then one that
+    /// is found by going on with the nearest to an end.
     pub(super) fn completion(&mut self, tokens: &Tokens, place: Place) -> Option<Vec<Step>> {
+        let found = self.search(tokens, place, false);
+        if found.is_some() || !self.rules.remembers { found } else { self.search(tokens, place, true) }
+    }
+
+    fn search(&mut self, tokens: &Tokens, place: Place, nearest: bool) -> Option<Vec<Step>> {
         let first = self.bytes_to_end(tokens, place)?;
         let mut reached = vec![Reached { place, before: 0, steps: [].into() }];
         // Of those that are as near, the one that has come farthest.
@@ -80,7 +87,8 @@ impl States {
                 };
                 let length = length + steps.len() as u32;
                 if let Some(cost) = self.bytes_to_end(tokens, place) {
-                    open.push((Reverse(length + cost), length, Reverse(reached.len())));
+                    let said = if nearest { cost } else { length + cost };
+                    open.push((Reverse(said), length, Reverse(reached.len())));
                     reached.push(Reached { place, before: at, steps });
                 }
             }
@@ -90,10 +98,22 @@ impl States {
 
     /// What may come next on the way to an end: the rest of a lexeme, or a whole one.
     fn continuations(&mut self, place: Place) -> Vec<Box<[Step]>> {
-        if let Some(text) = self.different(place).filter(|text| !text.is_empty()) {
-            return vec![text.into_iter().map(Step::Byte).collect()];
-        }
+        let bytes = |text: Vec<u8>| text.into_iter().map(Step::Byte).collect();
         let mut out: Vec<Box<[Step]>> = Vec::new();
+        match self.different(place) {
+            Ends::Any => {}
+            Ends::Away(text) => return vec![bytes(text)],
+            Ends::Likely(texts) => out.extend(texts.into_iter().map(bytes)),
+        }
+        if place.pending
+            && let Some(flushed) = self.flushed(place)
+        {
+            match self.different(flushed) {
+                Ends::Any => {}
+                Ends::Away(text) => out.push(bytes(text)),
+                Ends::Likely(texts) => out.extend(texts.into_iter().map(bytes)),
+            }
+        }
         let mut rows = Vec::new();
         if place.pending {
             for end in self.costs.ends(&mut self.lexer, place.state).iter() {

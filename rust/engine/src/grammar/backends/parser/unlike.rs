@@ -6,10 +6,12 @@
 //!                  x       leads away from all that have come: nothing behind it is looked at
 //! ```
 //!
-//! A token is followed only as far as its text may become a value that has come. Tokens with a comma may end an item and
-//! the next one, and are followed whole.
+//! A token is followed only as far as an item may become one that has come, the item around it too. Tokens with a comma may
+//! end an item and the next one, and those with a member and the end of its object may write a key again: both are followed
+//! whole.
 //!
-//! O(values that have come, tokens with a comma that end a lexeme); where no token is left out, the mask is that of other rows.
+//! O(item and values that have come, tokens with a comma that end a lexeme); where no token is left out, the mask is that
+//! of other rows.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -17,18 +19,34 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use super::memory::{NOTHING, Stage, may_become};
+use super::lexer::Move;
+use super::memory::NOTHING;
 use super::moves::Place;
 use super::states::States;
-use super::values;
+use super::values::Begun;
 use crate::grammar::context::Tokens;
 use crate::grammar::masks::Mask;
 use crate::grammar::trie::Reader;
 
-/// So many places are tried before an item counts as one that can only become a value that has come.
+/// So many places are tried, and one for each byte of what has come, before an item counts as one that can only become a
+/// value that has come.
 const MAX_PLACES: usize = 2_000;
-/// Bytes that lead away from most values.
-const LIKELY: &[u8] = b"a0e_ \"";
+const MAX_PLACES_IN_ALL: usize = 20_000;
+/// Bytes that lead away from most values, or end one.
+const LIKELY: &[u8] = b"a0e_ \"}],";
+/// So many ends of a lexeme are tried that lead away from no value.
+const MAX_ENDS: usize = 8;
+
+/// Texts to go on with to the end of a lexeme.
+pub(super) enum Ends {
+    /// Whichever is the shortest.
+    Any,
+    /// The shortest that leads away from all values that have come. The shortest values leave the longer ones to later items,
+    /// so nothing shorter is lost by it.
+    Away(Vec<u8>),
+    /// None leads away: these are some, besides the shortest.
+    Likely(Vec<Vec<u8>>),
+}
 
 impl States {
     /// A mask without the tokens that repeat an item.
@@ -37,10 +55,16 @@ impl States {
             return mask;
         }
         let mut removed = self.repeating(tokens, place);
-        let listed = if place.memory == NOTHING { tokens.lists() } else { tokens.separated() };
+        let listed = match place.memory {
+            NOTHING => [tokens.lists(), &[]],
+            _ => [tokens.separated(), tokens.members()],
+        };
+        let deep = if self.memories.is_deep(place.memory) { tokens.text_tokens() } else { &[] };
+        let opens = |token: &&u32| tokens.text_bytes(**token).iter().any(|byte| b"[{".contains(byte));
+        let listed = listed.into_iter().flatten().chain(deep.iter().filter(opens));
         let verdict = self.verdicts.of(tokens, &mut self.lexer, place.state);
         let inside = self.verdicts.get(verdict).inside.clone();
-        for token in listed.iter().filter(|token| mask.has(**token) && !inside.has(**token)) {
+        for token in listed.filter(|token| mask.has(**token) && !inside.has(**token)) {
             if self.take(tokens, place, *token).is_none() {
                 removed.push(*token);
             }
@@ -54,12 +78,10 @@ impl States {
 
     /// The tokens that spell the rest of a value that has come, and those that go on behind it.
     fn repeating(&mut self, tokens: &Tokens, place: Place) -> Vec<u32> {
-        let values: Vec<Box<[u8]>> = self.memories.likely(place.memory).into_iter().map(Into::into).collect();
-        if values.is_empty() {
+        if self.memories.repeats(place.memory).is_empty() {
             return Vec::new();
         }
-        let text = self.memories.text(place.memory);
-        let mut walk = Repeats { inner: self, values, places: vec![(place, text)], dead: Vec::new() };
+        let mut walk = Repeats { inner: self, places: vec![place], dead: Vec::new() };
         let trie = tokens.text_trie();
         trie.walk(&mut walk);
         let dead = walk.dead;
@@ -71,86 +93,97 @@ impl States {
         found
     }
 
-    /// Whether an item that has begun may still become a value that has not come.
+    /// Whether the items that have begun may still become values that have not come.
     pub(super) fn may_differ(&mut self, place: Place) -> bool {
-        if !matches!(self.memories.stage(place.memory), Stage::Item) {
+        if !self.memories.may_repeat(place.memory) {
             return true;
         }
-        let values: Vec<Box<[u8]>> = self.memories.likely(place.memory).into_iter().map(Into::into).collect();
-        if values.is_empty() {
-            return true;
-        }
-        let mut known: FxHashSet<(Place, Vec<u8>)> = FxHashSet::default();
+        let repeats = self.memories.repeats(place.memory);
+        let bytes: usize =
+            repeats.iter().map(|repeat| repeat.values.iter().map(|value| value.size()).sum::<usize>()).sum();
+        let most = (MAX_PLACES + bytes).min(MAX_PLACES_IN_ALL);
+        let mut known: FxHashSet<(Place, Vec<Begun>)> = FxHashSet::default();
         let mut open = VecDeque::from([place]);
         while let Some(place) = open.pop_front() {
-            let mut text = self.memories.text(place.memory);
             let others = (0..=255).filter(|byte| !LIKELY.contains(byte));
             for byte in LIKELY.iter().copied().chain(others) {
-                text.push(byte);
-                let likely = may_become(&text, &values);
-                text.pop();
-                // What leads away is not remembered.
-                let from = if likely { place } else { Place { memory: NOTHING, ..place } };
-                let Some(next) = self.push(from, byte) else { continue };
-                if !likely || !self.goes_on(place, next) {
+                let Some(next) = self.push(place, byte) else { continue };
+                if !self.memories.may_repeat(next.memory) {
                     return true;
                 }
-                let shown =
-                    (Place { memory: NOTHING, ..next }, values::whole(&self.memories.text(next.memory)));
-                if known.insert(shown) {
+                if known.insert(self.shown(next)) {
                     open.push_back(next);
                 }
             }
-            if known.len() > MAX_PLACES {
+            if known.len() > most {
                 return false;
             }
         }
         false
     }
 
-    /// The shortest text that ends an item that has begun, or is to come, as none that has come. The shortest values leave
-    /// the longer ones to later items, so nothing shorter is lost by it. None where any end will do, or none is found.
-    pub(super) fn different(&mut self, place: Place) -> Option<Vec<u8>> {
-        if !matches!(self.memories.stage(place.memory), Stage::Item) {
-            return None;
+    /// A place with what its items say: texts that are spelled in other ways lead on alike.
+    fn shown(&self, place: Place) -> (Place, Vec<Begun>) {
+        let begun = self.memories.repeats(place.memory).into_iter().map(|repeat| repeat.begun).collect();
+        (Place { memory: NOTHING, ..place }, begun)
+    }
+
+    /// How a lexeme may end where an item may still become one that has come.
+    pub(super) fn different(&mut self, place: Place) -> Ends {
+        if !self.memories.may_repeat(place.memory) {
+            return Ends::Any;
         }
-        let values: Vec<Box<[u8]>> = self.memories.likely(place.memory).into_iter().map(Into::into).collect();
-        if values.is_empty() {
-            return None;
-        }
-        let text = self.memories.text(place.memory);
-        // What is still to come, and where it leads to; None where it ends the item.
+        let repeats = self.memories.repeats(place.memory);
+        let leads_away = |more: &[u8], ended: bool| !repeats.iter().any(|repeat| repeat.goes_on(more, ended));
+        // What is still to come, and where it leads to; None where it ends the lexeme.
         let mut open = BinaryHeap::from([(Reverse(0), 0usize)]);
         let mut reached: Vec<(Vec<u8>, Option<Place>)> = vec![(Vec::new(), Some(place))];
-        let mut known: FxHashSet<(Place, Vec<u8>)> = FxHashSet::default();
+        let mut known: FxHashSet<(Place, Vec<Begun>)> = FxHashSet::default();
+        let mut ends: Vec<Vec<u8>> = Vec::new();
         while let Some((_, at)) = open.pop() {
             let (more, at) = reached[at].clone();
-            let Some(at) = at else { return Some(more) };
+            let Some(at) = at else {
+                return if more.is_empty() { Ends::Any } else { Ends::Away(more) };
+            };
             if known.len() > MAX_PLACES {
-                return None;
+                break;
             }
-            let text = [&text[..], &more].concat();
             let mut found: Vec<(usize, Vec<u8>, Option<Place>)> = Vec::new();
             for end in self.ends_from(at) {
-                if values.iter().all(|value| **value != *values::whole(&[&text[..], &end].concat())) {
-                    found.push((more.len() + end.len(), [&more[..], &end].concat(), None));
+                let whole = [&more[..], &end].concat();
+                if leads_away(&whole, true) {
+                    found.push((whole.len(), whole, None));
+                } else if ends.len() < MAX_ENDS && !whole.is_empty() && !ends.contains(&whole) {
+                    ends.push(whole);
                 }
             }
             let mut away: Option<Vec<u8>> = None;
             for byte in LIKELY.iter().copied().chain((0..0xff).filter(|byte| !LIKELY.contains(byte))) {
-                let from = Place { memory: NOTHING, ..at };
-                let Some(next) = self.push(from, byte).filter(|next| next.row == at.row && next.pending)
-                else {
-                    continue;
+                let ends_here = match self.lexer.advance(at.state, byte) {
+                    Move::To(_) => false,
+                    Move::EndsWith(_) => true,
+                    Move::EndedBefore(_) | Move::Nowhere => continue,
                 };
+                let Some(next) = self.push(at, byte) else { continue };
+                // More white space leads to no other value.
+                if byte.is_ascii_whitespace() && self.shown(next).1 == self.shown(at).1 {
+                    continue;
+                }
                 let longer = [&more[..], &[byte]].concat();
-                let begun = [&text[..], &[byte]].concat();
-                if !may_become(&begun, &values) {
+                if ends_here {
+                    if leads_away(&longer, true) {
+                        found.push((longer.len(), longer, None));
+                    } else if ends.len() < MAX_ENDS && !ends.contains(&longer) {
+                        ends.push(longer);
+                    }
+                    continue;
+                }
+                if leads_away(&longer, false) {
                     for end in self.ends_from(next) {
                         let whole = [&longer[..], &end].concat();
                         away = away.filter(|known| known.len() <= whole.len()).or(Some(whole));
                     }
-                } else if known.insert((next, values::whole(&begun))) {
+                } else if known.insert(self.shown(next)) {
                     let least = self.ends_from(next).iter().map(|end| end.len()).min().unwrap_or(0);
                     found.push((longer.len() + least, longer, Some(next)));
                 }
@@ -161,27 +194,19 @@ impl States {
                 reached.push((more, next));
             }
         }
-        None
+        Ends::Likely(ends)
     }
 
     /// The nearest ends of the lexemes that a place is in, or that may begin there.
     fn ends_from(&mut self, place: Place) -> Vec<Box<[u8]>> {
         self.costs.ends(&mut self.lexer, place.state).iter().map(|end| end.text.clone()).collect()
     }
-
-    /// Whether the item of one place is still the same a byte later.
-    fn goes_on(&self, place: Place, next: Place) -> bool {
-        self.memories.is_before(place.memory, next.memory)
-    }
 }
 
 /// A walk over the tokens that go on as a value that has come, behind the end of an item too.
 struct Repeats<'a> {
     inner: &'a mut States,
-    /// The values, ascending.
-    values: Vec<Box<[u8]>>,
-    /// Each with its item so far.
-    places: Vec<(Place, Vec<u8>)>,
+    places: Vec<Place>,
     /// Nodes at which a value has been repeated, or can only be.
     dead: Vec<u32>,
 }
@@ -189,17 +214,7 @@ struct Repeats<'a> {
 impl Reader for Repeats<'_> {
     fn take(&mut self, depth: usize, byte: u8, node: u32) -> bool {
         self.places.truncate(depth + 1);
-        let (place, text) = &mut self.places[depth];
-        let place = *place;
-        let in_item = matches!(self.inner.memories.stage(place.memory), Stage::Item);
-        if in_item {
-            text.push(byte);
-            let likely = may_become(text, &self.values);
-            text.pop();
-            if !likely {
-                return false;
-            }
-        }
+        let place = self.places[depth];
         let Some(next) = self.inner.push(place, byte) else {
             let unremembered = Place { memory: NOTHING, ..place };
             if self.inner.push(unremembered, byte).is_some() {
@@ -207,21 +222,14 @@ impl Reader for Repeats<'_> {
             }
             return false;
         };
-        let goes_on = match self.inner.memories.stage(next.memory) {
-            // An item that has ended here is one that has not come.
-            Stage::Outside => false,
-            Stage::Ended => !in_item,
-            Stage::Item => !in_item || self.inner.goes_on(place, next),
-        };
-        if !goes_on {
+        if self.inner.memories.repeats(next.memory).is_empty() {
             return false;
         }
         if !self.inner.may_differ(next) {
             self.dead.push(node);
             return false;
         }
-        let text = self.inner.memories.text(next.memory);
-        self.places.push((next, text));
+        self.places.push(next);
         true
     }
 

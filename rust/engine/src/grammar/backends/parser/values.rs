@@ -1,11 +1,15 @@
-//! The value of a text of JSON that is neither an array nor an object, so that equal values are equal bytes.
+//! The value of a text of JSON, whole or begun, so that equal values are equal however they are written.
 //!
 //! ```text
-//!  "\u0041b"  ─►  " A b end        strings by their characters, however they are escaped
-//!  10.0, 1e1  ─►  # 1 e 1          numbers by their digits, without zeros around them
+//!  "\u0041b"         ─►  " A b end                  strings by their characters, however they are escaped
+//!  10.0, 1e1         ─►  # 1 e 1                    numbers by their digits, without zeros around them
+//!  {"b": 1, "a": []} ─►  a: [], b: # 1 e 0          objects by their keys, of which the last of equal ones counts
+//!  {"b": 1, "a": [2  ─►  b: # 1 e 0, a: list of #   what has begun: any number may still come of the 2
 //! ```
 //!
 //! O(text).
+
+use std::collections::BTreeMap;
 
 use num_bigint::BigInt;
 
@@ -14,30 +18,208 @@ const END: u8 = 0xff;
 /// Begins a number.
 const NUMBER: u8 = b'#';
 
-/// What a whole text says.
-pub(super) fn whole(text: &[u8]) -> Vec<u8> {
-    let text = trimmed(text);
-    match text.first() {
-        Some(b'"') => string(text),
-        Some(b'-' | b'0'..=b'9') => number(text),
-        _ => text.to_vec(),
+/// A value.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Json {
+    Scalar(Vec<u8>),
+    List(Vec<Json>),
+    Object(BTreeMap<Vec<u8>, Json>),
+}
+
+/// What a text says that may go on.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Begun {
+    Nothing,
+    Whole(Json),
+    /// What all scalars begin with that it may become.
+    Scalar(Vec<u8>),
+    /// A number that may go on, as it is written.
+    Number(Vec<u8>),
+    /// Items, and one more or none.
+    List(Vec<Json>, Box<Begun>),
+    /// Members, and the key and the value of one more.
+    Object(BTreeMap<Vec<u8>, Json>, Option<Key>, Box<Begun>),
+}
+
+/// A key, or what it begins with.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    text: Vec<u8>,
+    is_whole: bool,
+}
+
+impl Json {
+    /// About how many bytes its text has at most.
+    pub fn size(&self) -> usize {
+        match self {
+            Json::Scalar(text) => text.len() + 2,
+            Json::List(items) => 2 + items.iter().map(|item| item.size() + 2).sum::<usize>(),
+            Json::Object(members) => {
+                2 + members.iter().map(|(key, member)| key.len() + member.size() + 6).sum::<usize>()
+            }
+        }
     }
 }
 
-/// What all values begin with that a text may still become.
-pub(super) fn begun(text: &[u8]) -> Vec<u8> {
-    let text = trimmed(text);
-    match text.first() {
-        Some(b'"') => string(text),
-        Some(b'-' | b'0'..=b'9') => vec![NUMBER],
-        _ => text.to_vec(),
+impl Key {
+    fn may_be(&self, name: &[u8]) -> bool {
+        if self.is_whole { name == self.text } else { name.starts_with(&self.text) }
     }
 }
 
-fn trimmed(text: &[u8]) -> &[u8] {
-    let text = text.trim_ascii_start();
-    // Nothing is trimmed from the end of a string that has not ended.
-    if text.first() == Some(&b'"') { text } else { text.trim_ascii_end() }
+impl Begun {
+    /// What a text says; with a number at its end that is whole where `ended` says so.
+    pub fn new(text: &[u8], ended: bool) -> Self {
+        Reader { text, at: 0, ended }.value()
+    }
+
+    /// Whether it may still become a value. No where it has other members so far, though their keys might come again; yes
+    /// where one of them may have begun to.
+    pub fn may_become(&self, value: &Json) -> bool {
+        match (self, value) {
+            (Begun::Nothing, _) => true,
+            (Begun::Whole(whole), _) => whole == value,
+            (Begun::Scalar(begun), Json::Scalar(value)) => value.starts_with(begun),
+            (Begun::Number(_), Json::Scalar(value)) => value.starts_with(&[NUMBER]),
+            (Begun::List(items, last), Json::List(values)) => {
+                values.len() >= items.len()
+                    && items.iter().zip(values).all(|(item, value)| item == value)
+                    && match &**last {
+                        Begun::Nothing => true,
+                        last => values.get(items.len()).is_some_and(|value| last.may_become(value)),
+                    }
+            }
+            (Begun::Object(members, key, last), Json::Object(values)) => {
+                let again = |name: &Vec<u8>| key.as_ref().is_some_and(|key| key.may_be(name));
+                members.iter().all(|(name, member)| again(name) || values.get(name) == Some(member))
+                    && members.keys().all(|name| values.contains_key(name))
+                    && key.as_ref().is_none_or(|key| match key.is_whole {
+                        true => values.get(&key.text).is_some_and(|value| last.may_become(value)),
+                        false => values.keys().any(|name| key.may_be(name)),
+                    })
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The value of a whole text; one that is not JSON stands for itself.
+pub(super) fn whole(text: &[u8]) -> Json {
+    match Begun::new(text, true) {
+        Begun::Whole(value) => value,
+        _ => Json::Scalar(text.to_vec()),
+    }
+}
+
+/// Reads a text from its beginning. It calls itself as deep as the text is nested, which [`memory`](super::memory) bounds.
+struct Reader<'a> {
+    text: &'a [u8],
+    at: usize,
+    ended: bool,
+}
+
+impl Reader<'_> {
+    /// The next byte that is not white space.
+    fn next(&mut self) -> Option<u8> {
+        while self.text.get(self.at).is_some_and(u8::is_ascii_whitespace) {
+            self.at += 1;
+        }
+        self.text.get(self.at).copied()
+    }
+
+    fn value(&mut self) -> Begun {
+        match self.next() {
+            None => Begun::Nothing,
+            Some(b'[') => self.list(),
+            Some(b'{') => self.object(),
+            Some(b'"') => match self.string() {
+                Key { text, is_whole: true } => Begun::Whole(Json::Scalar(text)),
+                Key { text, .. } => Begun::Scalar(text),
+            },
+            Some(_) => self.word(),
+        }
+    }
+
+    fn list(&mut self) -> Begun {
+        let mut items = Vec::new();
+        self.at += 1;
+        loop {
+            match self.next() {
+                Some(b']') => {
+                    self.at += 1;
+                    return Begun::Whole(Json::List(items));
+                }
+                Some(b',') => self.at += 1,
+                _ => match self.value() {
+                    Begun::Whole(item) => items.push(item),
+                    last => return Begun::List(items, Box::new(last)),
+                },
+            }
+        }
+    }
+
+    fn object(&mut self) -> Begun {
+        let mut members = BTreeMap::new();
+        self.at += 1;
+        loop {
+            match self.next() {
+                Some(b'}') => {
+                    self.at += 1;
+                    return Begun::Whole(Json::Object(members));
+                }
+                Some(b'"') => {}
+                Some(_) => {
+                    self.at += 1;
+                    continue;
+                }
+                None => return Begun::Object(members, None, Box::new(Begun::Nothing)),
+            }
+            let key = self.string();
+            if self.next() == Some(b':') {
+                self.at += 1;
+            }
+            match self.value() {
+                Begun::Whole(value) => drop(members.insert(key.text, value)),
+                last => return Begun::Object(members, Some(key), Box::new(last)),
+            }
+        }
+    }
+
+    fn string(&mut self) -> Key {
+        let text = string(&self.text[self.at..]);
+        let length = length(&self.text[self.at..]);
+        self.at += length.unwrap_or(self.text.len() - self.at);
+        Key { text, is_whole: length.is_some() }
+    }
+
+    /// A number, `true`, `false` or `null`.
+    fn word(&mut self) -> Begun {
+        let rest = &self.text[self.at..];
+        let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+        // What is not JSON is passed over.
+        let length = rest.iter().position(|byte| !is_part(byte)).unwrap_or(rest.len()).max(1);
+        let word = &rest[..length];
+        self.at += length;
+        let open = length == rest.len() && !self.ended;
+        match word[0] {
+            b'-' | b'0'..=b'9' if open => Begun::Number(word.to_vec()),
+            b'-' | b'0'..=b'9' => Begun::Whole(Json::Scalar(number(word))),
+            _ if open && ![&b"true"[..], b"false", b"null"].contains(&word) => Begun::Scalar(word.to_vec()),
+            _ => Begun::Whole(Json::Scalar(word.to_vec())),
+        }
+    }
+}
+
+/// How long a string is that a text begins with; None if it has not ended.
+fn length(text: &[u8]) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        match text.get(at)? {
+            b'"' => return Some(at + 1),
+            b'\\' => at += 2,
+            _ => at += 1,
+        }
+    }
 }
 
 /// The characters of a string, up to its end or to an escape that is not whole.
@@ -131,10 +313,13 @@ fn number(text: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use serde_json::Value;
+
     use super::*;
 
     #[test]
-    fn equal_values_are_equal_bytes() {
+    fn equal_values_are_equal_however_they_are_written() {
         for same in [
             &["\"A\"", " \"\\u0041\"", "\"\\u0041\" "][..],
             &["\"a/b\\n\"", r#""a\/b\u000a""#],
@@ -146,12 +331,40 @@ mod tests {
             &["1e99999999999999999999", "10E+99999999999999999998", "0.1e100000000000000000000"],
             &["1e-9223372036854775808", "0.1e-9223372036854775807", "10e-9223372036854775809"],
             &["true", "true "],
+            &[
+                r#"{"a": [1, {}], "b": ""}"#,
+                r#"{"b":"", "\u0061" : [ 1.0,{ }]}"#,
+                r#"{"b": 0, "a": [1, {}], "b": ""}"#,
+            ],
         ] {
             let all: Vec<_> = same.iter().map(|text| whole(text.as_bytes())).collect();
             assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "{same:?}");
         }
-        let different =
-            ["1", "10", "\"1\"", "0.1", "-1", "true", "null", "\"\"", "\"a\"", "\"a\\\"\"", "1e400"];
+        let different = [
+            "1",
+            "10",
+            "\"1\"",
+            "0.1",
+            "-1",
+            "true",
+            "null",
+            "\"\"",
+            "\"a\"",
+            "\"a\\\"\"",
+            "1e400",
+            "[]",
+            "[[]]",
+            "[1]",
+            "[1, 1]",
+            "[\"1\"]",
+            "[\"1\", 1]",
+            "{}",
+            "[{}]",
+            r#"{"a": 1}"#,
+            r#"{"a": "1"}"#,
+            r#"{"1": "a"}"#,
+            r#"{"a": 1, "b": 1}"#,
+        ];
         for (at, one) in different.iter().enumerate() {
             for other in &different[..at] {
                 assert_ne!(whole(one.as_bytes()), whole(other.as_bytes()), "{one} {other}");
@@ -160,12 +373,64 @@ mod tests {
     }
 
     #[test]
-    fn what_has_begun_begins_the_whole() {
-        for text in ["\"aé\\u00e9\\ud83d\\ude00b\\\"\"", r#""\ud83dx""#, "-12.5e3", "true", "\"\\\\\""] {
+    fn what_has_begun_may_become_the_whole_and_not_others() {
+        for (text, yes, no) in [
+            ("", &["1", "[]", "{}"][..], &[][..]),
+            ("1", &["1", "12", "-3"], &["\"1\"", "[]"]),
+            ("tru", &["true"], &["null", "\"tru\""]),
+            ("[1", &["[1]", "[17, 2]"], &["[]", "[\"1\"]", "{}"]),
+            ("[1,", &["[1]", "[1, 2]"], &["[]", "[2]"]),
+            ("{\"a", &[r#"{"ab": 1}"#, r#"{"x": 2, "a": 1}"#], &["{}", r#"{"b": 1}"#]),
+            ("{\"a\"", &[r#"{"a": 1}"#], &[r#"{"ab": 1}"#]),
+            ("{\"a\": \"x", &[r#"{"a": "xy"}"#], &[r#"{"a": "y"}"#, r#"{"b": "x"}"#]),
+            ("{\"a\": 1, \"", &[r#"{"b": 2, "a": 1}"#, r#"{"a": 2}"#], &[r#"{"b": 1}"#]),
+            ("{\"a\": 1, \"a\": ", &[r#"{"b": 2, "a": 1}"#, r#"{"a": 2}"#], &[r#"{"b": 1}"#]),
+            ("{\"a\": 1, ", &[r#"{"b": 2, "a": 1}"#], &[r#"{"a": 2}"#, "[]"]),
+        ] {
+            let begun = Begun::new(text.as_bytes(), false);
+            for value in yes {
+                assert!(begun.may_become(&whole(value.as_bytes())), "{text} {value}");
+            }
+            for value in no {
+                assert!(!begun.may_become(&whole(value.as_bytes())), "{text} {value}");
+            }
+        }
+        assert!(!Begun::new(b"[1", true).may_become(&whole(b"[12]")));
+    }
+
+    /// Values whose equality serde_json tells: keys that are quoted alike, and whole numbers.
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (-12..12i64).prop_map(Value::from),
+            "[ab\"\\\\é\n]{0,3}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(3, 12, 3, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                prop::collection::vec(("[ab\"]{0,2}", inner), 0..3)
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn values_are_those_of_serde_json(one in values(), other in values()) {
+            let (first, second) = (one.to_string(), serde_json::to_string_pretty(&other).unwrap());
+            prop_assert_eq!(whole(first.as_bytes()) == whole(second.as_bytes()), one == other);
+            let Value::Object(members) = &one else { return Ok(()) };
+            let turned: serde_json::Map<_, _> = members.clone().into_iter().rev().collect();
+            prop_assert_eq!(whole(Value::Object(turned).to_string().as_bytes()), whole(first.as_bytes()));
+        }
+
+        #[test]
+        fn what_has_begun_may_become_the_whole(one in values()) {
+            let text = one.to_string();
             let value = whole(text.as_bytes());
             for end in 0..=text.len() {
-                let begun = begun(&text.as_bytes()[..end]);
-                assert!(value.starts_with(&begun), "{text} up to {end}: {begun:?} of {value:?}");
+                prop_assert!(Begun::new(&text.as_bytes()[..end], false).may_become(&value), "{text} up to {end}");
             }
         }
     }

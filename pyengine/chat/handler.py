@@ -214,7 +214,9 @@ class ChatHandler:
         """
         if self.template is None:
             raise InvalidRequestError(
-                f"'{self._model_name}' has no chat template; use completions.", param="messages"
+                f"'{self._model_name}' has no chat template: ask /v1/completions, or put a "
+                "chat_template.jinja into its folder.",
+                param="messages",
             )
         made, warnings = template_messages(messages, self.template)
         for turn, more in zip(made, others, strict=False):

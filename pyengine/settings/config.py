@@ -37,6 +37,8 @@ ChatFormatName = Literal[
     "granite",
     "granite_thinking",
     "hermes",
+    "hunyuan",
+    "hunyuan_json",
     "llama3_json",
     "llama4_json",
     "llama4_pythonic",

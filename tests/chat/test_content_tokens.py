@@ -38,6 +38,7 @@ MINIMAX = ("]~b]{}\n", "[e~[\n")
 SEED_OSS = ("<seed:bos>{}\n", "<seed:eos>")
 COMMAND = ("<|START_OF_TURN_TOKEN|>{}: ", "<|END_OF_TURN_TOKEN|>")
 GRANITE = ("<|start_of_role|>{}<|end_of_role|>", "<|end_of_text|>\n")
+HUNYUAN = ("<|startoftext|>{}: ", "<|extra_0|>")
 NEMOTRON = ("<SPECIAL_10>{}\n", "<SPECIAL_12>\n")
 HARMONY = ("<|start|>{}<|channel|>final<|message|>", "<|end|>")
 TURNS = {
@@ -54,6 +55,8 @@ TURNS = {
     "granite": GRANITE,
     "granite_thinking": GRANITE,
     "hermes": CHATML,
+    "hunyuan": HUNYUAN,
+    "hunyuan_json": HUNYUAN,
     "llama3_json": LLAMA3,
     "llama4_json": LLAMA4,
     "llama4_pythonic": LLAMA4,
@@ -83,7 +86,7 @@ SPECIAL = sorted(
         "<|END_OF_TURN_TOKEN|>", "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>",
         "<SPECIAL_10>", "<SPECIAL_12>", "[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]",
         "<|python_tag|>", "<|turn>", "<turn|>", "<|channel>", "<channel|>", "<|tool_call>",
-        "<tool_call|>", '<|"|>',
+        "<tool_call|>", '<|"|>', "<|startoftext|>", "<|extra_0|>",
     }
 )  # fmt: skip
 # DeepSeek's and Qwen's tokenizers do not call these special.

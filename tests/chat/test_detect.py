@@ -48,6 +48,8 @@ DEEPSEEK = "'<｜tool▁calls▁begin｜>'"
         ("<|START_ACTION|> [func_name1", "command"),
         ("<|start_of_role|>{{ '<|tool_call|>' }}", "granite"),
         ("<|start_of_role|>{{ '<|tool_call|>' }} <think></think>", "granite_thinking"),
+        ("<tool_calls><tool_call>' + name + '\n```json' </think>", "hunyuan"),
+        ('<tool_calls>[{"name": "func_name1"}]</tool_calls> <think>', "hunyuan_json"),
         ("<|start_of_role|> <tool_call>", "hermes"),  # Granite 4
         ("[|assistant|] <tool_call> <think>", "qwen3"),  # EXAONE 4
         ("<|im_start|> <tool_call> /no_think <think>", "qwen3"),  # SmolLM3

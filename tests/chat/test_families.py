@@ -258,6 +258,20 @@ CASES: list[tuple[str, str, tuple[str, str, list[tuple[str, Any]]]]] = [
         ("It rains.", "So.", []),
     ),
     (
+        "hunyuan",
+        "<think>\nSo.\n</think>\n<answer>\nI look.<tool_calls><tool_call>get_weather\n```json\n"
+        '{"city": "Paris"}\n```</tool_call>\n<tool_call>now\n```json\n{}\n```</tool_call>'
+        "</tool_calls>\n</answer>",
+        ("I look.", "So.", [(W, PARIS), ("now", {})]),
+    ),
+    ("hunyuan", "<think>\n\n</think>\n<answer>\nRain.\n</answer>", ("Rain.", "", [])),
+    (
+        "hunyuan_json",
+        f"<think>\nSo.\n</think>\n<answer><tool_calls>[{JSON}, {JSON}]</tool_calls></answer>",
+        ("", "So.", [(W, PARIS)] * 2),
+    ),
+    ("hunyuan_json", "<tool_calls>[1]</tool_calls>", ("<tool_calls>[1]</tool_calls>", "", [])),
+    (
         "olmo3",
         '<function_calls>\nget_weather(city="Paris")\nnow()\n</function_calls>',
         ("", "", [(W, PARIS), ("now", {})]),

@@ -17,8 +17,8 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "GPTBigCodeForCausalLM": ("StarCoder 1, SantaCoder", ()),
     "GPTJForCausalLM": ("GPT-J 6B", ()),
     "GPTNeoForCausalLM": ("GPT-Neo, TinyStories", ()),
-    "HunYuanDenseV1ForCausalLM": ("Hunyuan 0.5B to 7B, Hunyuan-MT", ()),
-    "HunYuanMoEV1ForCausalLM": ("Hunyuan-A13B", ()),
+    "HunYuanDenseV1ForCausalLM": ("Hunyuan 0.5B to 7B, Hunyuan-MT", ("hunyuan",)),
+    "HunYuanMoEV1ForCausalLM": ("Hunyuan-A13B", ("hunyuan", "hunyuan_json")),
     "OPTForCausalLM": ("OPT but 350M, Galactica", ()),
     "GPTNeoXForCausalLM": ("Pythia, GPT-NeoX, Dolly, RedPajama-INCITE", ()),
     "GraniteMoeHybridForCausalLM": (

@@ -270,19 +270,29 @@ class Delimited:
         before, after = self.around
         return any_of(content, sequence(text(before), content, text(after)))
 
+    def _then_calls(self, calls: Grammar) -> Grammar:
+        """Text, and then calls or none, which may stand between the markers of the text, too."""
+        plain = sequence(self._text(), optional(calls))
+        if not self.around:
+            return plain
+        before, after = self.around
+        # What both ways begin with is written once: the text could not end in two of them.
+        ends = any_of(sequence(text(after), optional(calls)), sequence(calls, text(after)))
+        return any_of(plain, sequence(text(before), self._text(), ends))
+
     def _auto(self, tools: Sequence[Tool], most: int | None) -> Grammar:
         """Text, or calls, or text and then calls."""
-        marked = optional(self.calls.grammar(tools, most)) if self.calls.markers else None
+        calls = self.calls.grammar(tools, most) if self.calls.markers else None
         bare = self.calls.bare
         if bare is None:
-            assert marked is not None, "calls need a marker, or must be bare"
-            return sequence(self._surrounded(self._text()), marked)
+            assert calls is not None, "calls need a marker, or must be bare"
+            return self._then_calls(calls)
         # Text must not begin as a call does; a marker within it still leads to calls.
         begins = regex(any_but([bare.first, *self.calls.markers])).tagged(("content",))
-        parts = (begins, self._text(), *([] if marked is None else [marked]))
+        parts = (begins, self._text(), *([] if calls is None else [optional(calls)]))
         options = [self.calls.grammar(tools, most, bare=True), sequence(*parts)]
-        if self.calls.markers:
-            options.append(self.calls.grammar(tools, most))
+        if calls is not None:
+            options.append(calls)
         return optional(any_of(*options))
 
 

@@ -12,6 +12,7 @@ from pyengine.chat.formats.families import (
     granite,
     harmony,
     hermes,
+    hunyuan,
     llama,
     minimax,
     mistral,
@@ -40,6 +41,8 @@ FORMATS: Mapping[str, ChatFormat] = MappingProxyType(
             harmony.GPT_OSS,
             hermes.HERMES,
             hermes.QWEN3,
+            hunyuan.HUNYUAN,
+            hunyuan.HUNYUAN_JSON,
             llama.LLAMA3_JSON,
             llama.LLAMA4_JSON,
             llama.LLAMA4_PYTHONIC,
@@ -73,6 +76,8 @@ _MARKS: tuple[tuple[str, ChatFormat, ChatFormat], ...] = (
     ("<arg_key>", glm.GLM45, glm.GLM45),
     ("<function_calls>", olmo.OLMO3, olmo.OLMO3_THINKING),
     ("<function=", qwen3_coder.QWEN3_CODER, qwen3_coder.QWEN3_CODER_THINKING),
+    ("<tool_calls><tool_call>", hunyuan.HUNYUAN, hunyuan.HUNYUAN),
+    ("<tool_calls>[", hunyuan.HUNYUAN_JSON, hunyuan.HUNYUAN_JSON),
     ("<tool_call>", hermes.HERMES, hermes.QWEN3),
 )
 """What only the templates of a format have, before what others have too; the format, and that of

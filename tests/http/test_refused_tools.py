@@ -11,8 +11,8 @@ from pyengine.http.serving.server import HttpServer
 
 QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-ODD = {"type": "object", "properties": {"city": {"type": "array", "uniqueItems": True}}}
-WHY = "'uniqueItems' at #/properties/city"
+ODD = {"type": "object", "properties": {"city": {"not": {"multipleOf": 3}}}}
+WHY = "'multipleOf' at #/properties/city/not"
 FORMATS = ["hermes", "gpt_oss", "mistral", "llama_pythonic", "qwen3_coder"]
 
 

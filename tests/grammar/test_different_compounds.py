@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 
 from pyengine import AsyncEngine
 from pyengine.http.serving.server import HttpServer
+from tests.grammar.random_walks import walk
 from tests.grammar.test_grammar import demo
 
 COMMAS = {"single_line": ", ", "compact": ",", "flexible": " ,\n"}
@@ -145,27 +146,8 @@ WALKED: dict[str, Any] = {
 @pytest.mark.parametrize("options", [{}, {"whitespace": "flexible"}, {"key_order": "any"}], ids=str)
 @pytest.mark.parametrize("name", WALKED)
 def test_an_answer_never_comes_to_a_dead_end(name: str, options: dict[str, str]) -> None:
-    """Random walks of short tokens: masks always leave a way on, and each walk can be closed."""
     schema = WALKED[name]
-    compiled = _compiled(schema, **options)
-    validator, chance = Draft202012Validator(schema), random.Random(5)
-    for walk in range(3):
-        state, ids = compiled.start(), []
-        for _ in range(30 * (walk + 1)):
-            allowed = sorted(demo().allowed(state) - set(demo().ends))
-            if not allowed:
-                break
-            token = min(
-                chance.sample(allowed, min(3, len(allowed))),
-                key=lambda token: len(demo().tokenizer.decode([token])),
-            )
-            assert state.advance(token)
-            ids.append(token)
-        closing = state.closing_tokens()
-        assert closing is not None, demo().tokenizer.decode(ids)
-        assert all(map(state.advance, closing))
-        text = demo().tokenizer.decode(ids + closing)
-        assert validator.is_valid(json.loads(text)), text
+    walk(_compiled(schema, **options), Draft202012Validator(schema), walks=3, steps=30)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 import itertools
 import json
-import random
 from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from tests.grammar.random_walks import walk
 from tests.grammar.test_grammar import demo
 
 STRINGS = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
@@ -86,28 +86,10 @@ def test_another_case_of_the_schema_takes_what_repeats() -> None:
     ],
 )
 def test_an_answer_never_comes_to_a_dead_end(items: dict[str, Any]) -> None:
-    """Random walks of short tokens: masks always leave a way on, and each walk can be closed."""
     schema = {"type": "array", "items": items, "uniqueItems": True, "minItems": 12}
-    compiled = demo().compile(_described(schema))
-    validator = Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
-    chance = random.Random(5)
-    for walk in range(4):
-        state, ids = compiled.start(), []
-        for _ in range(40 * (walk + 1)):
-            allowed = sorted(demo().allowed(state) - set(demo().ends))
-            if not allowed:
-                break
-            token = min(
-                chance.sample(allowed, min(3, len(allowed))),
-                key=lambda token: len(demo().tokenizer.decode([token])),
-            )
-            assert state.advance(token)
-            ids.append(token)
-        closing = state.closing_tokens()
-        assert closing is not None
-        assert all(map(state.advance, closing))
-        text = demo().tokenizer.decode(ids + closing)
-        assert validator.is_valid(json.loads(text)), text
+    formats = Draft202012Validator.FORMAT_CHECKER
+    validator = Draft202012Validator(schema, format_checker=formats)
+    walk(demo().compile(_described(schema)), validator, walks=4, steps=40)
 
 
 def test_a_closing_writes_the_shortest_values_that_differ() -> None:

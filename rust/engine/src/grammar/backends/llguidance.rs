@@ -159,7 +159,6 @@ fn max_items(length: usize) -> usize {
     (2_000 + length / 2).min(MAX_ITEMS)
 }
 
-/// llguidance's message, without the parts for its logs.
 /// What llguidance says where it gives up, and what is to be done about it.
 const GIVEN_UP: [(&str, &str); 4] = [
     (
@@ -171,6 +170,7 @@ const GIVEN_UP: [(&str, &str); 4] = [
     ("fuel exhausted", "its patterns take too much work; write fewer or simpler ones"),
 ];
 
+/// llguidance's message, without the parts for its logs.
 fn readable(error: &anyhow::Error) -> String {
     let text = error.to_string();
     if let Some((_, advice)) = GIVEN_UP.iter().find(|(said, _)| text.contains(said)) {

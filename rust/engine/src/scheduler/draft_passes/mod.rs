@@ -9,7 +9,8 @@
 //! The draft model's keys and values lie in the same blocks as the model's, so that prefix hits, preemption and
 //! wrong drafts need nothing of their own; [`cache`] tracks on the host which cells are computed, and [`pages`] in which
 //! pages they are where the model has windows. They are computed only for sequences that get drafts: a step without such
-//! drafts records its tokens, and the next pass for a sequence catches up on what the cache lacks (the prompt, tokens that came meanwhile, the last draft if all were right).
+//! drafts records its tokens, and the next pass for a sequence catches up on what the cache lacks (the prompt, tokens that
+//! came meanwhile, the last draft if all were right).
 //!
 //! Where the host sees a pass's tokens ([`next`](DraftPasses::next)), it writes them into the next pass. Where it does
 //! not, all passes are laid out in advance ([`next_fed`](DraftPasses::next_fed)): the device copies a pass's tokens into

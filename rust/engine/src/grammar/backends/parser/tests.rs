@@ -1,7 +1,6 @@
 //! Masks beside those of llguidance's own parser, token by token.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use std::sync::Arc;
 
 use llguidance::api::{GrammarInit, TopLevelGrammar};

@@ -1,3 +1,5 @@
+//! What the policy promises, a queue each.
+
 use super::tenants::MAX_IDLE_TENANTS;
 use super::*;
 use crate::scheduler::step::sequence_table::RequestId;

@@ -115,12 +115,14 @@ async def test_each_is_refused_or_works_while_a_hundred_streams_go_on() -> None:
         await asyncio.gather(*reading)
         report = await engine.report()
         await assert_nothing_is_left(engine)
-    # Refused in words, or written under; and the second time the same comes of it, if time allows.
+    # Refused in words, or written under; and the second time the same comes of it, if time
+    # allows. What need not be closed is written where its shortest end is not found.
     works = {name: end in ("stop", "length") for name, end in ends.items()}
     assert all(works[name] or " " in end for name, end in ends.items()), ends
     for name in HOSTILE:
-        if "takes longer" not in ends[name] + again[name]:
-            assert (again[name] in ("stop", "length")) == works[name], (ends[name], again[name])
+        both = (ends[name], again[name])
+        if not any("takes longer" in end or "cannot be closed" in end for end in both):
+            assert (again[name] in ("stop", "length")) == works[name], (name, both)
     assert 3 <= sum(works.values()) < len(HOSTILE)
     assert report["grammar_timeouts"] > 0
     assert report["finished_error"] == 0

@@ -72,8 +72,8 @@ pub trait Grammar: Send {
     /// The tokens of the shortest text that completes the answer from here, if they are at most `limit`.
     fn closing_tokens(&mut self, limit: usize) -> Option<Vec<u32>>;
 
-    /// Nearly always at least as many as [`closing_tokens`](Self::closing_tokens) are, without a search for them; None
-    /// where nothing is known to complete the answer.
+    /// Nearly always at least as many as [`closing_tokens`](Self::closing_tokens) are, without writing them; None where
+    /// only they tell.
     fn tokens_to_end(&mut self) -> Option<usize>;
 
     /// Why the backend gave up on this answer, if it did: then the masks allow only its end, and it may be incomplete.

@@ -14,7 +14,7 @@ use crate::grammar::Grammar;
 /// Spare tokens: taking one back costs a step.
 const MARGIN: usize = 4;
 /// With room for so many completions, and this many tokens besides, the completion itself is not asked for.
-const FAR: usize = 4;
+const FAR: usize = 2;
 const ROOM: usize = 64;
 
 /// The end of one answer.
@@ -33,10 +33,21 @@ impl Closing {
         self.known.as_ref().filter(|_| self.begun)?.last().copied()
     }
 
-    /// Where an answer with `left` tokens cannot be ended within them: how many its shortest end takes, if that is known.
-    pub fn missing(&self, grammar: &mut dyn Grammar, end: Option<u32>) -> Option<usize> {
-        let tokens = grammar.closing_tokens(usize::MAX).filter(|_| !self.fits)?;
-        Some(tokens.len() + usize::from(end.is_some()))
+    /// Why an answer with `left` tokens cannot be ended within them, after [`look`](Self::look).
+    pub fn complaint(&self, grammar: &mut dyn Grammar, left: u32, end: Option<u32>) -> Option<String> {
+        (!self.fits).then(|| match grammar.closing_tokens(usize::MAX) {
+            Some(tokens) => {
+                let least = tokens.len() + usize::from(end.is_some());
+                format!(
+                    "the shortest answer that its grammar allows has {least} tokens, but only {left} may come"
+                )
+            }
+            None => {
+                "the shortest answer that its grammar allows is too long, or too much work, to be found, \
+                so that it cannot be closed within max_tokens"
+                    .to_owned()
+            }
+        })
     }
 
     /// Sees whether the answer can be ended where `left` more tokens may come; `end` is a token that ends an answer. False
@@ -180,8 +191,9 @@ mod tests {
     fn what_cannot_be_ended_goes_on() {
         let mut closing = Closing::default();
         assert!(closing.look(&mut Rounds(vec![99]), 50, Some(1)));
-        assert_eq!((closing.next(), closing.missing(&mut Rounds(vec![99]), Some(1))), (None, Some(100)));
+        let complaint = closing.complaint(&mut Rounds(vec![99]), 50, Some(1)).unwrap();
+        assert!(complaint.contains("has 100 tokens, but only 50 may come") && closing.next().is_none());
         assert!(closing.look(&mut Rounds(vec![5]), 50, Some(1)));
-        assert_eq!(closing.missing(&mut Rounds(vec![5]), Some(1)), None);
+        assert_eq!(closing.complaint(&mut Rounds(vec![5]), 50, Some(1)), None);
     }
 }

@@ -200,11 +200,10 @@ impl Grammars {
         if let Some(closing) = answer.closing.as_mut().filter(|_| sound && !ended && left > 0) {
             let end = self.end_tokens.first().copied();
             closing.look(grammar.as_mut(), left, end);
-            if generated.is_empty()
-                && let Some(tokens) = closing.missing(grammar.as_mut(), end)
-            {
-                let shortest = format!("the shortest answer that its grammar allows has {tokens} tokens");
-                answer.complaint = Some(format!("{shortest}, but only {left} may come"));
+            if generated.is_empty() {
+                answer.complaint = closing.complaint(grammar.as_mut(), left, end);
+            }
+            if answer.complaint.is_some() {
                 return Some(FinishReason::Refused);
             }
         }

@@ -101,14 +101,18 @@ impl Distances {
         }
         let mut sum: u32 = 0;
         for element in rules.of(place) {
-            sum = sum.saturating_add(match self.parametric[element.symbol as usize] {
-                true => {
-                    self.of_node(rules, (element.symbol, element.parameter.eval(ParamValue(parameter)).0))
-                }
-                false => self.symbols[element.symbol as usize],
-            });
+            let own = element.parameter.eval(ParamValue(parameter)).0;
+            sum = sum.saturating_add(self.of(rules, element.symbol, own));
         }
         sum.min(NEVER)
+    }
+
+    /// The distance of a symbol.
+    pub fn of(&mut self, rules: &Rules, symbol: u32, parameter: u64) -> u32 {
+        match self.parametric[symbol as usize] {
+            true => self.of_node(rules, (symbol, parameter)),
+            false => self.symbols[symbol as usize],
+        }
     }
 
     /// The distance of a symbol with its parameter.

@@ -14,7 +14,7 @@ use llguidance::derivre::{NextByte, RegexAst, StateID};
 use llguidance::earley::CGrammar;
 use llguidance::earley::lexerspec::{LexemeClass, LexemeIdx, LexerSpec};
 use llguidance::earley::regexvec::{LexemeSet, RegexVec};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::alphabet::Alphabets;
 
@@ -57,6 +57,8 @@ pub(super) struct Lexer {
     /// The lexemes that have ended in a state, and those that end with the byte that leads there; by state.
     ended: Vec<[SetId; 2]>,
     alphabets: Alphabets,
+    /// One byte of each class that the lexemes tell apart, the plain ones first, and how many these are.
+    representatives: (Vec<u8>, usize),
     /// By class, whether its white space comes once.
     once: Vec<bool>,
     /// Lexemes that are special tokens, each with its tokens once they were wanted.
@@ -73,6 +75,7 @@ impl Lexer {
         let mut automaton = spec.to_regex_vec(&mut limits)?;
         let all = automaton.initial_state(&spec.all_lexemes());
         let first = std::array::from_fn(|byte| !automaton.transition(all, byte as u8).is_dead());
+        let representatives = representatives(|byte| automaton.alpha().map(byte));
         let mut special = FxHashMap::default();
         for (number, _) in spec.lexemes.iter().enumerate() {
             let mut one = spec.alloc_lexeme_set();
@@ -90,6 +93,7 @@ impl Lexer {
             known: FxHashMap::default(),
             ended: Vec::new(),
             alphabets: Alphabets::new(),
+            representatives,
             once: skipped_once(spec, once)?,
             special,
             limits,
@@ -114,6 +118,19 @@ impl Lexer {
     /// Why it has given up, if it has.
     pub fn error(&self) -> Option<String> {
         self.automaton.get_error()
+    }
+
+    /// Whether it should build no more states than it must: giving up would end answers.
+    pub fn is_near_limits(&self) -> bool {
+        let states = self.automaton.stats().num_states;
+        states > self.limits.max_lexer_states / 4 * 3
+            || self.automaton.get_fuel() < self.limits.step_lexer_fuel / 2
+    }
+
+    /// One byte of each class that its lexemes tell apart, ascending: plain characters first, or alone.
+    pub fn representatives(&self, plain: bool) -> &[u8] {
+        let (bytes, count) = &self.representatives;
+        if plain { &bytes[..*count] } else { bytes }
     }
 
     /// About how many bytes it holds.
@@ -287,9 +304,20 @@ impl Lexer {
 
     /// The state before a lexeme.
     pub fn beginning(&mut self, lexeme: u32) -> StateID {
-        let mut one = self.no_lexemes();
-        one.add(LexemeIdx::new(lexeme as usize));
-        self.start(&one)
+        self.before(&[lexeme])
+    }
+
+    /// The state before one of some lexemes.
+    pub fn before(&mut self, lexemes: &[u32]) -> StateID {
+        let mut some = self.no_lexemes();
+        lexemes.iter().for_each(|lexeme| some.add(LexemeIdx(*lexeme)));
+        self.start(&some)
+    }
+
+    /// The state before any lexeme of the grammar.
+    pub fn before_any(&mut self) -> StateID {
+        let all = self.spec().all_lexemes();
+        self.start(&all)
     }
 
     /// How many lexemes a state may belong to.
@@ -333,6 +361,17 @@ impl Lexer {
             Some(self.once[class])
         })
     }
+}
+
+/// One byte of each class, the plain ones first, and how many these are. 0xff stands for special tokens.
+fn representatives(class: impl Fn(u8) -> usize) -> (Vec<u8>, usize) {
+    let mut known = FxHashSet::default();
+    let (plain, others): (Vec<u8>, Vec<u8>) =
+        (0..0xff).partition(|byte| (b' '..=b'~').contains(byte) && *byte != b'\\');
+    let mut bytes: Vec<u8> = plain.into_iter().filter(|byte| known.insert(class(*byte))).collect();
+    let count = bytes.len();
+    bytes.extend(others.into_iter().filter(|byte| known.insert(class(*byte))));
+    (bytes, count)
 }
 
 /// Which classes skip their white space once.

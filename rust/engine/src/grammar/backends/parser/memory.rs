@@ -264,6 +264,12 @@ impl Memories {
     }
 
     /// The values of an array, the last first.
+    /// The values that have come in the innermost array.
+    pub fn come(&self, memory: MemoryId) -> impl Iterator<Item = &Json> {
+        let array = self.entries[memory as usize].1.array;
+        self.values(self.arrays[array as usize].seen).map(|value| &**value)
+    }
+
     fn values(&self, seen: SeenId) -> impl Iterator<Item = &Arc<Json>> {
         self.all_seen(seen).map(|seen| &seen.value)
     }

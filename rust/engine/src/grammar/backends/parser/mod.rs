@@ -25,12 +25,14 @@
 //!     automaton              the lock that requests share
 //!
 //!  mask     shortest         what may come at a place      how a text ends soonest
-//!     unlike                 arrays of different items
+//!              nearest                                     the same, place by place
+//!     unlike   unused        arrays of different items     what their items can still be
 //!     moves                  places, and how a text goes on from one to the next
 //!     states                 all parts of a grammar's states
 //!
 //!  views                     of rows: what their masks depend on
 //!  costs, distances, paths           how far they are from an end
+//!     ends                           how far lexemes are
 //!  verdicts, search, ways    of the lexer's states: what they say of all tokens
 //!  plain                             where plain characters lead
 //!  rows     memory, values   Earley's rows                 what is remembered of arrays
@@ -42,10 +44,12 @@ mod alphabet;
 mod automaton;
 mod costs;
 mod distances;
+mod ends;
 mod lexer;
 mod mask;
 mod memory;
 mod moves;
+mod nearest;
 mod paths;
 mod plain;
 mod rows;
@@ -55,6 +59,7 @@ mod shortest;
 mod states;
 mod text;
 mod unlike;
+mod unused;
 mod values;
 mod verdicts;
 mod views;

@@ -76,7 +76,8 @@ impl Parser {
         Ok(true)
     }
 
-    /// At least how many bytes complete the text from here, and nearly always that many; None where nothing is known to.
+    /// How many bytes complete the text from here, unless lexemes are in each other's way, which may take more; None where
+    /// nothing is known to, or items must differ, so that only a [`completion`](Self::completion) tells.
     ///
     /// # Errors
     /// The parser has given up.
@@ -84,7 +85,10 @@ impl Parser {
         let place = self.place();
         match self.over {
             true => Ok(Some(0)),
-            false => self.automaton.work(|inner, tokens| inner.bytes_to_end(tokens, place)),
+            false => self.automaton.work(|inner, tokens| match inner.rules.remembers {
+                true => None,
+                false => inner.bytes_to_end(tokens, place),
+            }),
         }
     }
 

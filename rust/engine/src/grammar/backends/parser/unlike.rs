@@ -198,8 +198,9 @@ impl States {
     }
 
     /// The nearest ends of the lexemes that a place is in, or that may begin there.
-    fn ends_from(&mut self, place: Place) -> Vec<Box<[u8]>> {
-        self.costs.ends(&mut self.lexer, place.state).iter().map(|end| end.text.clone()).collect()
+    fn ends_from(&mut self, place: Place) -> Vec<Vec<u8>> {
+        let ends = self.costs.ends.of(&mut self.lexer, place.state);
+        ends.iter().map(|end| self.costs.ends.text(place.state, *end)).collect()
     }
 }
 

@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 
+use super::different::memory::{MemoryId, NOTHING};
 use super::lexer::NO_SET;
-use super::memory::{MemoryId, NOTHING};
+use super::lexer::verdicts::{BehindId, VerdictId};
+use super::lexer::ways::WayOut;
 use super::moves::Place;
 use super::rows::RowId;
 use super::states::States;
-use super::verdicts::{BehindId, VerdictId};
 use super::views::View;
-use super::ways::WayOut;
 use crate::grammar::context::Tokens;
 use crate::grammar::masks::{Mask, State};
 

@@ -24,47 +24,30 @@
 //!  warm     ahead            masks, and states, that are made before a request comes
 //!     automaton              the lock that requests share
 //!
-//!  mask     shortest         what may come at a place      how a text ends soonest
-//!              nearest                                     the same, place by place
-//!     unlike   unused        arrays of different items     what their items can still be
+//!  mask     closing          what may come at a place      how a text ends soonest
+//!     different              what items that must differ can still be, and what is remembered of them
 //!     moves                  places, and how a text goes on from one to the next
 //!     states                 all parts of a grammar's states
 //!
 //!  views                     of rows: what their masks depend on
-//!  costs, distances, paths           how far they are from an end
-//!     ends                           how far lexemes are
-//!  verdicts, search, ways    of the lexer's states: what they say of all tokens
-//!  plain                             where plain characters lead
-//!  rows     memory, values   Earley's rows                 what is remembered of arrays
-//!  rules    lexer, alphabet  the grammar as llguidance has compiled it
+//!  rows                      Earley's
+//!  lexer                     its states, and what they say of all tokens
+//!  rules                     the grammar as llguidance has compiled it
 //! ```
 
 mod ahead;
-mod alphabet;
 mod automaton;
-mod costs;
-mod distances;
-mod ends;
+mod closing;
+mod different;
 mod lexer;
 mod mask;
-mod memory;
 mod moves;
-mod nearest;
-mod paths;
-mod plain;
 mod rows;
 mod rules;
-mod search;
-mod shortest;
 mod states;
 mod text;
-mod unlike;
-mod unused;
-mod values;
-mod verdicts;
 mod views;
 mod warm;
-mod ways;
 
 pub(crate) use automaton::Automaton;
 pub(crate) use lexer::SkippedOnce;

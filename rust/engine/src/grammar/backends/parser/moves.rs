@@ -3,8 +3,8 @@
 use llguidance::derivre::{NextByte, StateID};
 use llguidance::toktrie::TokTrie;
 
+use super::different::memory::{MemoryId, NOTHING, Stage};
 use super::lexer::{Move, SetId};
-use super::memory::{MemoryId, NOTHING, Stage};
 use super::rows::RowId;
 use super::states::States;
 use crate::grammar::context::Tokens;

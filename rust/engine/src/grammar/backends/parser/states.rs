@@ -1,7 +1,7 @@
 //! The states of a grammar so far: its parts, and the limits of what a call may add to them.
 //!
 //! What a text may do at a place is said where it belongs: [`moves`](super::moves) go on from it, [`mask`](super::mask) says
-//! which tokens may come, [`shortest`](super::shortest) how the text ends soonest.
+//! which tokens may come, [`shortest`](super::closing::shortest) how the text ends soonest.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use anyhow::{Result, bail, ensure};
 use llguidance::api::ParserLimits;
 use llguidance::earley::CGrammar;
 
-use super::costs::Costs;
+use super::closing::costs::Costs;
+use super::different::memory::Memories;
+use super::lexer::verdicts::Verdicts;
 use super::lexer::{Lexer, SkippedOnce};
-use super::memory::Memories;
 use super::rows::Rows;
 use super::rules::Rules;
-use super::verdicts::Verdicts;
 use super::views::Views;
 
 /// States that have grown by more bytes are left to the requests that have them; others get new ones.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 use llguidance::derivre::StateID;
 use rustc_hash::FxHashMap;
 
-use super::verdicts::{BehindId, VerdictId};
+use super::lexer::verdicts::{BehindId, VerdictId};
 use crate::grammar::masks::Mask;
 
 /// What a mask depends on.

@@ -9,7 +9,7 @@ use llguidance::earley::{ParamCond, ParamValue};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::paths::{NEVER, Node, Paths, Way};
-use super::rules::{END, Element, Rules};
+use crate::grammar::backends::parser::rules::{END, Element, Rules};
 
 /// The distances in one grammar.
 #[derive(Debug, Default)]

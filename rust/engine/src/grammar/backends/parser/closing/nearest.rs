@@ -15,11 +15,11 @@ use rustc_hash::FxHashSet;
 
 use super::costs::Shortest;
 use super::ends::End;
-use super::moves::Place;
 use super::paths::NEVER;
-use super::rows::RowId;
-use super::states::States;
-use super::unlike::Ends;
+use crate::grammar::backends::parser::different::unlike::Ends;
+use crate::grammar::backends::parser::moves::Place;
+use crate::grammar::backends::parser::rows::RowId;
+use crate::grammar::backends::parser::states::States;
 use crate::grammar::context::{Step, Tokens};
 
 /// So many places are tried in one search, and one for each byte of a longer completion.
@@ -37,7 +37,7 @@ struct Reached {
 
 impl States {
     /// At least how many bytes complete the text from here, and nearly always that many; None where nothing is known to.
-    pub(super) fn bytes_to_end(&mut self, tokens: &Tokens, place: Place) -> Option<u32> {
+    pub(crate) fn bytes_to_end(&mut self, tokens: &Tokens, place: Place) -> Option<u32> {
         let fuel = self.limits.step_lexer_fuel;
         if self.costs.prepare(&self.rules, &mut self.lexer, tokens, fuel) {
             self.lexer.refuel(fuel);

@@ -15,8 +15,8 @@ use std::collections::BinaryHeap;
 
 use llguidance::derivre::StateID;
 
-use super::ends::Ends;
-use super::lexer::{Lexer, Move, NO_SET, SetId};
+use crate::grammar::backends::parser::closing::ends::Ends;
+use crate::grammar::backends::parser::lexer::{Lexer, Move, NO_SET, SetId};
 
 /// So many bytes are tried for one text.
 const MAX_TRIED: usize = 200_000;
@@ -24,7 +24,7 @@ const MAX_TRIED: usize = 200_000;
 const MAX_NODES: usize = 500_000;
 
 /// The texts from one state.
-pub(super) struct Texts {
+pub(crate) struct Texts {
     nodes: Vec<Node>,
     open: BinaryHeap<(Reverse<u32>, u32, Reverse<u32>, Next)>,
     made: u32,

@@ -20,9 +20,9 @@ use rustc_hash::FxHashMap;
 use super::values::{self, Begun, Json};
 
 /// What is remembered.
-pub(super) type MemoryId = u32;
+pub(crate) type MemoryId = u32;
 /// Nothing: the text is not within such an array.
-pub(super) const NOTHING: MemoryId = 0;
+pub(crate) const NOTHING: MemoryId = 0;
 
 /// The values of an array so far; 0 is none.
 type SeenId = u32;
@@ -72,7 +72,7 @@ struct Seen {
 }
 
 /// Where a text is in an array of different items.
-pub(super) enum Stage {
+pub(crate) enum Stage {
     Outside,
     Ended,
     Between,
@@ -86,7 +86,7 @@ pub(super) enum Stage {
 }
 
 /// An item, and the values that it may still become of those that have come.
-pub(super) struct Repeat {
+pub(crate) struct Repeat {
     pub text: Vec<u8>,
     pub begun: Begun,
     pub values: Vec<Arc<Json>>,
@@ -102,7 +102,7 @@ impl Repeat {
 
 /// All that is remembered so far.
 #[derive(Debug)]
-pub(super) struct Memories {
+pub(crate) struct Memories {
     entries: Vec<(Entry, Inside)>,
     known: FxHashMap<Entry, MemoryId>,
     arrays: Vec<Array>,
@@ -263,8 +263,7 @@ impl Memories {
         self.arrays[self.entries[memory as usize].1.array as usize].seen
     }
 
-    /// The values of an array, the last first.
-    /// The values that have come in the innermost array.
+    /// The values that have come in the innermost array, the last first.
     pub fn come(&self, memory: MemoryId) -> impl Iterator<Item = &Json> {
         let array = self.entries[memory as usize].1.array;
         self.values(self.arrays[array as usize].seen).map(|value| &**value)

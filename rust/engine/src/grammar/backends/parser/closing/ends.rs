@@ -14,7 +14,7 @@ use std::sync::Arc;
 use llguidance::derivre::{NextByte, StateID};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::lexer::{Lexer, Move, NO_SET, SetId};
+use crate::grammar::backends::parser::lexer::{Lexer, Move, NO_SET, SetId};
 
 /// So many states are tried for the nearest end, ...
 const MAX_STATES: usize = 36_000;
@@ -23,7 +23,7 @@ const MAX_FARTHER: usize = 1_000;
 
 /// An end that a state may come to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct End {
+pub(crate) struct End {
     /// The lexemes that have ended then.
     pub set: SetId,
     /// How many bytes it is away.
@@ -32,7 +32,7 @@ pub(super) struct End {
 
 /// Where a text leaves the lexer, if any lexeme of the grammar may have begun with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tail {
+pub(crate) enum Tail {
     /// The lexeme has ended with it.
     Ended,
     /// Nothing may follow within the lexeme that begins the next one.
@@ -49,7 +49,7 @@ struct Hop {
 
 /// All ends that were looked for so far.
 #[derive(Default)]
-pub(super) struct Ends {
+pub(crate) struct Ends {
     known: FxHashMap<StateID, Arc<[End]>>,
     hops: FxHashMap<(StateID, SetId), Hop>,
     memory: usize,

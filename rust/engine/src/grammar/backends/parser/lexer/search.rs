@@ -8,8 +8,8 @@
 
 use llguidance::derivre::StateID;
 
-use super::lexer::{Lexer, Move, SetId};
 use super::ways::Texts;
+use super::{Lexer, Move, SetId};
 use crate::grammar::context::Tokens;
 use crate::grammar::trie::{Reader, Trie};
 

@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 use llguidance::derivre::StateID;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::lexer::{Lexer, Move};
+use super::{Lexer, Move};
 use crate::grammar::plain::is_plain;
 
 /// What may come behind the first two bytes of a character.

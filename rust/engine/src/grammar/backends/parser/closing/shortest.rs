@@ -18,16 +18,16 @@ use rustc_hash::FxHashSet;
 
 use super::costs::Shortest;
 use super::ends::{End, Tail};
-use super::lexer::{Lexer, Move, NO_SET};
-use super::memory::Stage;
-use super::moves::Place;
 use super::paths::NEVER;
-use super::rows::RowId;
-use super::rules::{END, START};
-use super::states::States;
-use super::unlike::Ends;
-use super::unused::Texts;
-use super::values::{self, Json};
+use crate::grammar::backends::parser::different::memory::Stage;
+use crate::grammar::backends::parser::different::unlike::Ends;
+use crate::grammar::backends::parser::different::unused::Texts;
+use crate::grammar::backends::parser::different::values::{self, Json};
+use crate::grammar::backends::parser::lexer::{Lexer, Move, NO_SET};
+use crate::grammar::backends::parser::moves::Place;
+use crate::grammar::backends::parser::rows::RowId;
+use crate::grammar::backends::parser::rules::{END, START};
+use crate::grammar::backends::parser::states::States;
 use crate::grammar::context::{Step, Tokens};
 
 /// A part of a completion.
@@ -54,7 +54,7 @@ const MAX_SYMBOLS: usize = 10_000;
 
 impl States {
     /// The shortest completion from here, if one is found.
-    pub(super) fn completion(&mut self, tokens: &Tokens, place: Place) -> Option<Vec<Step>> {
+    pub(crate) fn completion(&mut self, tokens: &Tokens, place: Place) -> Option<Vec<Step>> {
         self.bytes_to_end(tokens, place)?;
         let written =
             self.written(place).filter(|steps| !self.rules.remembers || self.ends(tokens, place, steps));

@@ -19,11 +19,11 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
-use super::lexer::Move;
 use super::memory::NOTHING;
-use super::moves::Place;
-use super::states::States;
 use super::values::Begun;
+use crate::grammar::backends::parser::lexer::Move;
+use crate::grammar::backends::parser::moves::Place;
+use crate::grammar::backends::parser::states::States;
 use crate::grammar::context::Tokens;
 use crate::grammar::masks::Mask;
 use crate::grammar::trie::Reader;
@@ -38,7 +38,7 @@ const LIKELY: &[u8] = b"a0e_ \"}],";
 const MAX_ENDS: usize = 8;
 
 /// Texts to go on with to the end of a lexeme.
-pub(super) enum Ends {
+pub(crate) enum Ends {
     /// Whichever is the shortest.
     Any,
     /// The shortest that leads away from all values that have come. The shortest values leave the longer ones to later items,
@@ -50,7 +50,7 @@ pub(super) enum Ends {
 
 impl States {
     /// A mask without the tokens that repeat an item.
-    pub(super) fn unlike(&mut self, tokens: &Tokens, place: Place, mask: Arc<Mask>) -> Arc<Mask> {
+    pub(crate) fn unlike(&mut self, tokens: &Tokens, place: Place, mask: Arc<Mask>) -> Arc<Mask> {
         if !self.rules.remembers {
             return mask;
         }
@@ -94,7 +94,7 @@ impl States {
     }
 
     /// Whether the items that have begun may still become values that have not come.
-    pub(super) fn may_differ(&mut self, place: Place) -> bool {
+    pub(crate) fn may_differ(&mut self, place: Place) -> bool {
         if !self.memories.may_repeat(place.memory) {
             return true;
         }
@@ -129,7 +129,7 @@ impl States {
     }
 
     /// How a lexeme may end where an item may still become one that has come.
-    pub(super) fn different(&mut self, place: Place) -> Ends {
+    pub(crate) fn different(&mut self, place: Place) -> Ends {
         if !self.memories.may_repeat(place.memory) {
             return Ends::Any;
         }

@@ -20,7 +20,7 @@ const NUMBER: u8 = b'#';
 
 /// A value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Json {
+pub(crate) enum Json {
     Scalar(Vec<u8>),
     List(Vec<Json>),
     Object(BTreeMap<Vec<u8>, Json>),
@@ -28,7 +28,7 @@ pub(super) enum Json {
 
 /// What a text says that may go on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Begun {
+pub(crate) enum Begun {
     Nothing,
     Whole(Json),
     /// What all scalars begin with that it may become.
@@ -43,7 +43,7 @@ pub(super) enum Begun {
 
 /// A key, or what it begins with.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(crate) struct Key {
     text: Vec<u8>,
     is_whole: bool,
 }
@@ -104,7 +104,7 @@ impl Begun {
 }
 
 /// The value of a whole text; one that is not JSON stands for itself.
-pub(super) fn whole(text: &[u8]) -> Json {
+pub(crate) fn whole(text: &[u8]) -> Json {
     match Begun::new(text, true) {
         Begun::Whole(value) => value,
         _ => Json::Scalar(text.to_vec()),

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use llguidance::derivre::StateID;
 use rustc_hash::{FxHashMap, FxHasher};
 
-use super::lexer::Lexer;
+use super::Lexer;
 use super::plain::{Plain, PlainCharacters};
 use super::search::{Difference, FoundWay, Search};
 use super::ways::{Texts, WayOut};
@@ -25,28 +25,28 @@ use crate::grammar::context::Tokens;
 use crate::grammar::masks::Mask;
 
 /// A verdict's number.
-pub(super) type VerdictId = u32;
+pub(crate) type VerdictId = u32;
 /// Of a state that was not looked at.
 const UNKNOWN: VerdictId = u32::MAX;
 /// The number of what comes behind a way out.
-pub(super) type BehindId = u32;
+pub(crate) type BehindId = u32;
 
 /// What a state says.
-pub(super) struct Verdict {
+pub(crate) struct Verdict {
     /// The tokens that stay in the lexeme.
     pub inside: Arc<Mask>,
     pub ways_out: Arc<[WayOut]>,
 }
 
 /// What a state says of the tokens that take a way out.
-pub(super) struct Behind {
+pub(crate) struct Behind {
     /// Those that end with the lexeme, or stay in the next one.
     pub tokens: Box<[u32]>,
     pub ways_out: Arc<[WayOut]>,
 }
 
 /// The verdicts of a lexer's states so far.
-pub(super) struct Verdicts {
+pub(crate) struct Verdicts {
     plain: PlainCharacters,
     all: Vec<Verdict>,
     /// By state; [`UNKNOWN`] where none was found yet.

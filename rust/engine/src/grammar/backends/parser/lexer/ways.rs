@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use rustc_hash::FxHashMap;
 
-use super::lexer::SetId;
+use super::SetId;
 use crate::grammar::context::Tokens;
 use crate::grammar::plain;
 use crate::grammar::trie::{Reader, Trie};
@@ -18,7 +18,7 @@ use crate::grammar::trie::{Reader, Trie};
 const FEW: usize = 4;
 
 /// How tokens leave the lexeme.
-pub(super) struct WayOut {
+pub(crate) struct WayOut {
     pub number: u32,
     /// The lexemes that have ended.
     pub set: SetId,
@@ -33,7 +33,7 @@ pub(super) struct WayOut {
 
 /// The trie that a walk goes over.
 #[derive(Clone)]
-pub(super) enum Texts {
+pub(crate) enum Texts {
     All,
     /// Without plain tokens, with one byte for each plain character that the others begin with ...
     Counted,
@@ -94,7 +94,7 @@ impl Texts {
 }
 
 /// Tokens by what they have after a lexeme.
-pub(super) struct After {
+pub(crate) struct After {
     /// Those that end with the lexeme, or with the byte after it.
     pub ended: Box<[u32]>,
     pub texts: plain::Texts,

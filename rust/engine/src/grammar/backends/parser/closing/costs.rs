@@ -12,15 +12,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::distances::Distances;
 use super::ends::{Ends, Tail};
-use super::lexer::Lexer;
 use super::paths::NEVER;
-use super::rows::{About, RowId, Rows};
-use super::rules::{END, Rules, START};
+use crate::grammar::backends::parser::lexer::Lexer;
+use crate::grammar::backends::parser::rows::{About, RowId, Rows};
+use crate::grammar::backends::parser::rules::{END, Rules, START};
 use crate::grammar::context::{Step, Tokens};
 
 /// The shortest text of a lexeme.
 #[derive(Debug, Clone)]
-pub(super) enum Shortest {
+pub(crate) enum Shortest {
     Text(Arc<[u8]>),
     Special(u32),
 }
@@ -43,7 +43,7 @@ impl Shortest {
 
 /// The costs so far.
 #[derive(Default)]
-pub(super) struct Costs {
+pub(crate) struct Costs {
     /// Of what is left of a rule; once it was wanted.
     distances: Option<Distances>,
     /// The shortest texts of lexemes, as far as they are found.

@@ -6,6 +6,12 @@
 //!                ► ends with it      nothing longer may match
 //! ```
 
+mod alphabet;
+mod plain;
+mod search;
+pub(super) mod verdicts;
+pub(super) mod ways;
+
 use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
@@ -16,7 +22,7 @@ use llguidance::earley::lexerspec::{LexemeClass, LexemeIdx, LexerSpec};
 use llguidance::earley::regexvec::{LexemeSet, RegexVec};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::alphabet::Alphabets;
+use self::alphabet::Alphabets;
 
 /// The number of a set of lexemes.
 pub(super) type SetId = u32;

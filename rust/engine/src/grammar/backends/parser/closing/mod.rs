@@ -1,0 +1,15 @@
+//! How a text ends soonest: what an answer is closed with.
+//!
+//! ```text
+//!  shortest   nearest     written from costs       searched, place by place, where lexemes are in each other's way
+//!  costs                  of what follows a row
+//!     distances   ends    of symbols and rules     of lexemes
+//!     paths               the cheapest ways through a graph
+//! ```
+
+pub(super) mod costs;
+mod distances;
+pub(super) mod ends;
+mod nearest;
+mod paths;
+mod shortest;

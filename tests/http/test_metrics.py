@@ -244,7 +244,9 @@ async def test_grammars_and_drafts(http: httpx.AsyncClient, engine: AsyncEngine)
     spoken = seen("request_finished_total", reason="length")
     assert seen("grammar_cache_lookups_total", result="hit") == spoken - 1
     assert seen("grammar_cache_bytes") > 0
-    assert all(seen("grammar_mask_lookups_total", result=result) > 0 for result in ("hit", "miss"))
+    # Those that are made ahead of the tokens are no misses, and there may be none.
+    made, found = (seen("grammar_mask_lookups_total", result=result) for result in ("miss", "hit"))
+    assert 0 <= made < found
     assert seen("grammar_mask_bytes") > 0
 
     accepted = seen("draft_tokens_total", proposer="forced", outcome="accepted")

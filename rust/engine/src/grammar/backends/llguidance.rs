@@ -281,7 +281,7 @@ impl State {
 
 impl Grammar for State {
     fn mask(&mut self) -> Arc<Mask> {
-        let mask = if self.done() { None } else { self.attempt(|parser| parser.mask()) };
+        let mask = if self.done() { None } else { self.attempt(|parser| parser.counted_mask()) };
         mask.unwrap_or_else(|| self.shared.tokens.end_mask().clone())
     }
 

@@ -82,7 +82,7 @@ impl GrammarContext {
             .clone()
     }
 
-    /// How many masks were found in the cache, how many had to be made, and how many bytes it holds.
+    /// How many masks that steps needed were found, how many had to be made, and how many bytes the cache holds.
     pub(crate) fn mask_counts(&self) -> [u64; 3] {
         self.masks.counts()
     }

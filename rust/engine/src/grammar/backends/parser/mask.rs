@@ -48,7 +48,6 @@ impl States {
     pub(super) fn known_mask(&mut self, tokens: &Tokens, place: Place, automaton: u64) -> Option<Arc<Mask>> {
         let verdict = self.verdicts.known(place.state)?;
         if let Some(inside) = self.inside(place, verdict) {
-            tokens.masks().count(true);
             return Some(inside.clone());
         }
         tokens.masks().get(&self.key(place, verdict, automaton))
@@ -59,11 +58,9 @@ impl States {
     /// # Errors
     /// The parser has given up, or nothing may come.
     pub(super) fn mask(&mut self, tokens: &Tokens, place: Place, automaton: u64) -> Result<Arc<Mask>> {
-        let known = self.verdicts.known(place.state);
-        let verdict = known.unwrap_or_else(|| self.verdicts.of(tokens, &mut self.lexer, place.state));
+        let verdict = self.verdicts.of(tokens, &mut self.lexer, place.state);
         let cache = tokens.masks();
         if let Some(inside) = self.inside(place, verdict) {
-            cache.count(known.is_some());
             return Ok(inside.clone());
         }
         let key = self.key(place, verdict, automaton);

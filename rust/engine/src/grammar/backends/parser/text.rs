@@ -135,10 +135,24 @@ impl Parser {
         self.automaton.work(|inner, tokens| inner.mask(tokens, place, number))?
     }
 
-    /// The mask if it is kept.
-    pub fn known_mask(&self) -> Option<Arc<Mask>> {
+    /// [`mask`](Self::mask) for a step; whether it was kept is counted.
+    ///
+    /// # Errors
+    /// The parser has given up, or nothing may come.
+    pub fn counted_mask(&self) -> Result<Arc<Mask>> {
         let (place, number) = (self.place(), self.automaton.number);
-        self.automaton.lock_whole()?.known_mask(&self.automaton.tokens, place, number)
+        self.automaton.work(|inner, tokens| {
+            let known = inner.known_mask(tokens, place, number);
+            tokens.masks().count(known.is_some());
+            known.map_or_else(|| inner.mask(tokens, place, number), Ok)
+        })?
+    }
+
+    /// The mask for a step if it is kept, which is counted.
+    pub fn known_mask(&self) -> Option<Arc<Mask>> {
+        let (place, number, tokens) = (self.place(), self.automaton.number, &self.automaton.tokens);
+        let known = self.automaton.lock_whole()?.known_mask(tokens, place, number);
+        known.inspect(|_| tokens.masks().count(true))
     }
 
     /// The byte that must come; None where there is a choice, or the text may end. The first byte of a special token is

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use crate::Refusal;
-use crate::document::{Draft, Place, short};
+use crate::document::{Place, short};
 use crate::expression::{ArrayRule, Atom, Expr, FALSE, Kind, NumberRule, ObjectRule, Path, TRUE, TextRule};
 use crate::keywords::{DAY, FORMATS, Object};
 use crate::language::Lang;
@@ -148,9 +148,9 @@ impl Normalizer<'_> {
         value: &Value,
     ) -> Result<Expr, Refusal> {
         let path = self.path(place, key);
-        let exclusive =
-            |key: &str| self.document.draft == Draft::Four && object.get(key) == Some(&Value::Bool(true));
-        if self.document.draft == Draft::Four && key.starts_with("exclusive") && value.is_boolean() {
+        // As draft 4 says it, and with it OpenAPI 3.0, whose schemas name no draft. Later ones have no such booleans.
+        let exclusive = |key: &str| object.get(key) == Some(&Value::Bool(true));
+        if key.starts_with("exclusive") && value.is_boolean() {
             return Ok(TRUE);
         }
         let Value::Number(number) = value else { return self.bad(place, key, "a number") };

@@ -90,8 +90,10 @@ impl Builder<'_> {
             }
             Term::End => self.ended(before, rest),
             Term::Ahead(wanted, inner) => {
-                let after = self.found(EMPTY, false, rest)?;
-                let mut look = self.found(EMPTY, false, &[inner])?;
+                // At the start of the string what follows is all of it.
+                let all = from_start && before == EMPTY;
+                let after = self.found(EMPTY, all, rest)?;
+                let mut look = self.found(EMPTY, all, &[inner])?;
                 if !wanted {
                     look = self.langs.not(look);
                 }

@@ -96,6 +96,8 @@ impl Hash for Named {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct ObjectCase {
     pub properties: BTreeMap<Rc<str>, Property>,
+    /// How many of them `properties` has named.
+    pub ordered: u32,
     /// Schemas for all names in a language; already applied to `properties`.
     pub names: Vec<(Lang, Expr, Path)>,
     /// At least one property has such a name and such a value.
@@ -170,6 +172,7 @@ impl Case {
             }),
             Kind::Object => Case::Object(ObjectCase {
                 properties: BTreeMap::new(),
+                ordered: 0,
                 names: Vec::new(),
                 some: Vec::new(),
                 min: 0,

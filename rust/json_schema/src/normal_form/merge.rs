@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Exact: a value is in one of two such cases if all else is as both say, and the property is as one of them says. Where
-//! one of them does not require it, nor does the union. O(cases times the square of their properties).
+//! one of them does not require it, nor does the union. Cases that are evidently empty are left out.
+//! O(cases times the square of their properties).
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -29,6 +30,7 @@ impl Normalizer<'_> {
         let mut out = Vec::new();
         for case in cases {
             match case {
+                Case::Object(case) if self.lacks_value(&case)? => {}
                 Case::Object(case) if case.properties.len() <= MAX_PROPERTIES => objects.push(case),
                 other => out.push(other),
             }
@@ -43,6 +45,17 @@ impl Normalizer<'_> {
         }
         out.extend(objects.into_iter().map(Case::Object));
         Ok(out)
+    }
+
+    /// Whether a required property has no value, as one that two conditions both want to be their own.
+    fn lacks_value(&mut self, case: &ObjectCase) -> Result<bool, Refusal> {
+        for property in case.properties.values().filter(|property| property.required) {
+            self.step()?;
+            if self.is_empty(property.value)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Makes one case of those that differ in the property `name` only; they keep the place of the first.

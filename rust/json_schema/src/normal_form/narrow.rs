@@ -228,7 +228,8 @@ impl ObjectCase {
         }
         let property = self.properties.get_mut(name).unwrap();
         if !late && property.order >= LATE {
-            property.order = next;
+            property.order = self.ordered;
+            self.ordered += 1;
         }
         property
     }

@@ -65,29 +65,70 @@ impl Count {
     }
 }
 
+/// How many values of an item have come before it, all of them different.
+struct Taken {
+    least: u64,
+    most: u64,
+}
+
 impl Normalizer<'_> {
     /// Leaves it to the compiler of the result to remember the items; false if an array might begin an item when no value
     /// is left.
     pub(crate) fn settle_remembered(&mut self, case: &mut ArrayCase, path: Path) -> Result<bool, Refusal> {
-        let first = case.prefix.len() as u64;
         for (at, item) in case.prefix.clone().into_iter().enumerate() {
-            if self.count_values(item)?.least() <= at as u64 {
-                return Ok(false);
+            let count = self.count_values(item)?;
+            if count.least() > at as u64 {
+                continue;
             }
-        }
-        if case.max.is_none_or(|max| max > first) {
-            match self.count_values(case.rest)? {
-                Count::Many => {}
-                count if case.max.is_some_and(|max| max <= count.least()) => {}
-                Count::Just(count) if first == 0 => case.max = Some(count),
-                count if first == 0 && count.least() >= MAX_COUNTED as u64 => {
-                    (case.max, case.shortened) = (Some(MAX_COUNTED as u64), Some(path));
+            let taken = self.taken(&case.prefix[..at], item)?;
+            if count.least() > taken.most {
+                continue;
+            }
+            match count {
+                Count::Just(count) if count <= taken.least => {
+                    case.max = Some(case.max.map_or(at as u64, |max| max.min(at as u64)));
+                    break;
                 }
                 _ => return Ok(false),
             }
         }
+        let first = case.prefix.len() as u64;
+        if case.max.is_none_or(|max| max > first) {
+            let count = self.count_values(case.rest)?;
+            let enough = |count: Count| case.max.is_some_and(|max| max <= count.least());
+            match count {
+                Count::Many => {}
+                count if enough(count) => {}
+                Count::Just(count) => {
+                    let taken = self.taken(&case.prefix, case.rest)?;
+                    if taken.least != taken.most {
+                        return Ok(false);
+                    }
+                    let room = first + count.saturating_sub(taken.least);
+                    case.max = Some(case.max.map_or(room, |max| max.min(room)));
+                }
+                count if count.least() >= MAX_COUNTED as u64 => {
+                    (case.max, case.shortened) = (Some(MAX_COUNTED as u64), Some(path));
+                }
+                Count::AtLeast(_) => return Ok(false),
+            }
+        }
         case.distinct = true;
         Ok(true)
+    }
+
+    /// How many of the values of `item` the items before it have taken.
+    fn taken(&mut self, before: &[Expr], item: Expr) -> Result<Taken, Refusal> {
+        let mut taken = Taken { least: 0, most: 0 };
+        for &other in before {
+            self.step()?;
+            let both = self.exprs.and(&[other, item]);
+            if !self.is_empty(both)? {
+                taken.most += 1;
+                taken.least += u64::from(self.is_within(other, item)?);
+            }
+        }
+        Ok(taken)
     }
 
     fn count_values(&mut self, expr: Expr) -> Result<Count, Refusal> {

@@ -15,6 +15,7 @@ mod model;
 mod outcome;
 mod penalties;
 mod random;
+mod row;
 mod sampling;
 mod setup;
 mod sharing;

@@ -4,13 +4,14 @@
 //!  actor          requests              stream            vocabulary, decoder   bytes of a token
 //!  the thread ──► what a message ──►    one sequence ──►  utf8                  whole characters
 //!                 does                                    stop_matcher          stop strings
-//!                  └─► outbox, wire: answers, batched and kept while a ring is full
+//!                  └─► outboxes, wire: answers, batched and kept while a ring is full
 //! ```
 
 mod actor;
 mod decoder;
-mod outbox;
+mod frontend_outbox;
 mod requests;
+mod scheduler_outbox;
 mod stop_matcher;
 mod stop_share;
 mod stream;

@@ -7,7 +7,8 @@ use std::sync::{Arc, Weak};
 
 use rustc_hash::FxHashMap;
 
-use super::outbox::{FrontendOutbox, SchedulerOutbox};
+use super::frontend_outbox::FrontendOutbox;
+use super::scheduler_outbox::SchedulerOutbox;
 use super::stop_matcher::StopStrings;
 use super::stop_share::StopShare;
 use super::stream::Stream;

@@ -15,6 +15,8 @@
 //! are the same thing here: a row that computes tokens `planned..planned + n` of a sequence, and samples if that
 //! reaches its end. Everything is deterministic given the clock and the messages.
 
+mod config;
+mod counters;
 mod distributions;
 mod draft_passes;
 mod features;
@@ -26,10 +28,11 @@ mod rotation;
 mod simulation;
 pub(crate) mod step;
 
+pub use config::PlannerConfig;
 pub use draft_passes::{DraftPasses, SharedPages};
 pub use features::logprobs::LogProbs;
 pub use features::processors::ProcessedRow;
 pub use outbox::DetokenizerSink;
-pub use planner::{Planner, PlannerConfig};
+pub use planner::Planner;
 pub use step::StepResults;
 pub use step::buffers::{Field, StepBuffers, StepLayout};

@@ -10,6 +10,8 @@
 //! or preempted and back in the queue. What only some of them have is in [`features`](super::features). Each part keeps
 //! its fields to itself. O(sequences) of memory, besides requests and steps in flight.
 
+use super::config::PlannerConfig;
+use super::counters::Counters;
 use super::distributions::Distributions;
 use super::features::Features;
 use super::features::processors::ProcessedRow;
@@ -26,81 +28,6 @@ use crate::kv_allocator::KvAllocator;
 use crate::messages::{FinishReason, RequestKey};
 use crate::speculate::{Source, SpeculationConfig};
 use crate::telemetry::{Histogram, Stage, Timeline};
-
-/// The planner's limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlannerConfig {
-    /// Size of the sequence table: most sequences that run at once.
-    pub max_sequences: usize,
-    /// Most tokens in one step.
-    pub max_tokens_per_step: usize,
-    /// Longest prompt and answer together, in tokens.
-    pub max_context: usize,
-    /// Most requests that wait; one more is refused.
-    pub max_waiting: usize,
-    /// Most tokens of one prefill in one step; 0 is no cap.
-    pub prefill_chunk: usize,
-    /// Most tokens of prefills in a step that also decodes, unless three for each request are more; 0 is no cap.
-    pub prefill_beside_decodes: usize,
-    /// Sequences of more tokens have other rotations: see [`rotation`](super::rotation). 0: all have the same.
-    pub short_context: usize,
-}
-
-impl PlannerConfig {
-    /// `InvalidArgument` for a limit that is none, or that steps of this layout cannot hold.
-    fn check(&self, layout: &StepLayout) -> Result<()> {
-        let PlannerConfig { max_sequences, max_tokens_per_step, max_context, max_waiting, .. } = *self;
-        for (name, value) in [
-            ("max_sequences", max_sequences),
-            ("max_tokens_per_step", max_tokens_per_step),
-            ("max_context", max_context),
-            ("max_waiting", max_waiting),
-        ] {
-            if value == 0 || value >= i32::MAX as usize {
-                return Err(Error::InvalidArgument(format!("{name} must be at least 1 and below 2**31 - 1")));
-            }
-        }
-        if max_tokens_per_step > layout.max_tokens() {
-            return Err(Error::InvalidArgument(format!(
-                "max_tokens_per_step is {max_tokens_per_step}, but the step layout holds {} tokens",
-                layout.max_tokens()
-            )));
-        }
-        Ok(())
-    }
-}
-
-#[derive(Default)]
-pub(super) struct Counters {
-    pub preemptions: u64,
-    pub prompt_tokens: u64,
-    pub cached_tokens: u64,
-    pub completion_tokens: u64,
-    /// Of those, tokens that were not sampled, as no other could come.
-    pub certain_tokens: u64,
-    pub prefix_queries: u64,
-    pub prefix_hits: u64,
-    finished: [u64; FINISHED.len()],
-}
-
-/// How requests end, with the names of their counters.
-const FINISHED: [(FinishReason, &str); 7] = [
-    (FinishReason::Stop, "finished_stop"),
-    (FinishReason::Length, "finished_length"),
-    (FinishReason::Abort, "finished_abort"),
-    (FinishReason::Timeout, "finished_timeout"),
-    (FinishReason::Overloaded, "finished_overloaded"),
-    (FinishReason::Error, "finished_error"),
-    (FinishReason::Refused, "finished_refused"),
-];
-
-impl Counters {
-    /// A request has ended.
-    pub fn finished(&mut self, reason: FinishReason) {
-        let at = FINISHED.iter().position(|(other, _)| *other == reason);
-        at.into_iter().for_each(|at| self.finished[at] += 1);
-    }
-}
 
 /// The scheduler's state and its two calls, `plan` and `commit`.
 pub struct Planner {
@@ -357,25 +284,17 @@ impl Planner {
         self.requests.len() > 0 || !self.steps.in_flight().is_empty() || self.outbox.held() > 0
     }
 
-    /// Numbers by name: what is there now, and counts since the beginning (prefix counts in tokens).
+    /// Numbers by name: what is there now, and the counts since the beginning.
     pub fn stats(&self) -> Vec<(&'static str, u64)> {
-        let counters = &self.counters;
         let mut stats = vec![
             ("running", self.steps.running().len() as u64),
             ("waiting", self.queue.len() as u64),
             ("compiling", self.features.grammars.compiling() as u64),
             ("in_flight", self.steps.in_flight().len() as u64),
             ("outbox", self.outbox.held() as u64),
-            ("preemptions", counters.preemptions),
-            ("prompt_tokens", counters.prompt_tokens),
-            ("cached_tokens", counters.cached_tokens),
-            ("completion_tokens", counters.completion_tokens),
-            ("certain_tokens", counters.certain_tokens),
             ("steps", self.steps.planned()),
-            ("prefix_queries", counters.prefix_queries),
-            ("prefix_hits", counters.prefix_hits),
         ];
-        stats.extend(FINISHED.iter().zip(counters.finished).map(|((_, name), count)| (*name, count)));
+        stats.extend(self.counters.named());
         stats
     }
 

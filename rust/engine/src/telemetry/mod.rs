@@ -9,10 +9,11 @@
 //! ```
 //!
 //! [`stage`] names the stages, [`ring`] is the flight recorder's memory, [`recorder`] what writes it, [`accountant`]
-//! what reads it and judges each span by what the device was doing, [`intervals`] when that was. [`histogram`] is for
-//! what is counted by size.
+//! what reads it into the [`books`], which judge each span by what the device was doing; [`intervals`] say when that
+//! was. [`histogram`] is for what is counted by size.
 
 mod accountant;
+mod books;
 mod clock;
 mod histogram;
 mod intervals;
@@ -20,7 +21,8 @@ mod recorder;
 mod ring;
 mod stage;
 
-pub use accountant::{Accountant, STEP_BOUNDS_NS, StageTotal, Totals};
+pub use accountant::Accountant;
+pub use books::{STEP_BOUNDS_NS, StageTotal, Totals};
 pub use clock::now_ns;
 pub use histogram::{Histogram, LATENCY_BOUNDS_NS, LENGTH_BOUNDS, MAX_BOUNDS, TOKEN_BOUNDS_NS};
 pub use recorder::{Recorder, Timeline};

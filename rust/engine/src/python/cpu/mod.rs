@@ -1,7 +1,7 @@
 //! The kernels of the CPU runner (`kernels/cpu`) on Python's buffers: no copies, the GIL released while they work.
 //!
 //! ```text
-//!  tensor ◄── step, linear ◄── op ◄── kernels ◄── program
+//!  tensor ◄── step, linear ◄── op, sampling ◄── kernels ◄── program
 //! ```
 
 mod attend;
@@ -11,13 +11,14 @@ mod kernels;
 mod linear;
 mod op;
 mod program;
+mod sampling;
 mod step;
 mod tensor;
 
 use pyo3::prelude::*;
 
-pub(super) use kernels::sample;
 pub(super) use program::CpuProgram;
+pub(super) use sampling::sample;
 pub(super) use step::CpuRules;
 pub(super) use tensor::CpuTensor;
 
@@ -31,5 +32,5 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<linear::CpuLinear>()?;
     module.add_class::<kernels::CpuKernels>()?;
     module.add_class::<program::CpuProgram>()?;
-    module.add_function(wrap_pyfunction!(kernels::pick_allowed, module)?)
+    module.add_function(wrap_pyfunction!(sampling::pick_allowed, module)?)
 }

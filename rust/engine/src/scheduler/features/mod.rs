@@ -28,7 +28,7 @@ mod prompt_logprobs;
 mod row_feature;
 mod thread_pool;
 
-use super::planner::PlannerConfig;
+use super::config::PlannerConfig;
 use super::queue::requests::Taken;
 use super::step::buffers::{StepBuffers, StepLayout};
 use super::step::fill::SampledRow;

@@ -1,4 +1,4 @@
-//! Outboxes: messages wait here for a slow reader, without blocking the thread and without being lost.
+//! The outbox of a frontend: deltas wait here for a slow reader, without blocking the thread and without being lost.
 //!
 //! ```text
 //!            add            flush, the ring has room
@@ -225,59 +225,10 @@ fn cut(delta: &mut Delta, limit: usize) -> Option<Delta> {
     Some(part)
 }
 
-/// The way to the scheduler: small messages, few of them.
-pub(super) struct SchedulerOutbox {
-    mailbox: Mailbox,
-    waiting: VecDeque<Vec<u8>>,
-    buffer: Vec<u8>,
-}
-
-impl SchedulerOutbox {
-    pub fn new(mailbox: Mailbox) -> Self {
-        Self { mailbox, waiting: VecDeque::new(), buffer: Vec::new() }
-    }
-
-    pub fn mailbox(&self) -> &Mailbox {
-        &self.mailbox
-    }
-
-    pub fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
-    /// Sends `message` after those that wait. To a scheduler that has ended nothing is sent: it has no requests.
-    pub fn send(&mut self, message: &Message) -> Result<()> {
-        self.buffer.clear();
-        message.encode_into(&mut self.buffer)?;
-        self.flush()?;
-        if self.waiting.is_empty() {
-            match self.mailbox.send(&self.buffer) {
-                Err(Error::MailboxFull { .. }) => {}
-                Ok(()) | Err(Error::MailboxClosed) => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
-        self.waiting.push_back(self.buffer.clone());
-        Ok(())
-    }
-
-    /// Tries once more what waits.
-    pub fn flush(&mut self) -> Result<()> {
-        while let Some(message) = self.waiting.front() {
-            match self.mailbox.send(message) {
-                Ok(()) | Err(Error::MailboxClosed) => self.waiting.pop_front(),
-                Err(Error::MailboxFull { .. }) => return Ok(()),
-                Err(error) => return Err(error),
-            };
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::{FinishReason, RequestKey};
+    use crate::messages::FinishReason;
 
     fn delta<'a>(request: u64, text: &'a str, tokens: &'a [u32], completion_tokens: u32) -> DeltaRef<'a> {
         DeltaRef {
@@ -397,25 +348,5 @@ mod tests {
         outbox.add(delta(1, "a", &[1], 1)).unwrap();
         assert_eq!(outbox.flush(), Ok(()));
         assert!(!outbox.is_open() && !outbox.is_waiting());
-    }
-
-    #[test]
-    fn a_full_scheduler_gets_all_in_order() {
-        let mailbox = Mailbox::new(4096).unwrap();
-        let mut outbox = SchedulerOutbox::new(mailbox.clone());
-        for request in 0..500 {
-            outbox.send(&Message::Abort(RequestKey { frontend: 0, request })).unwrap();
-        }
-        assert!(outbox.is_waiting());
-        let (mut bytes, mut next) = (Vec::new(), 0);
-        while next < 500 {
-            while mailbox.receive(&mut bytes).unwrap() {
-                let key = RequestKey { frontend: 0, request: next };
-                assert_eq!(Message::decode(&bytes).unwrap(), Message::Abort(key));
-                next += 1;
-            }
-            outbox.flush().unwrap();
-        }
-        assert!(!outbox.is_waiting());
     }
 }

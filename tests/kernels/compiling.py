@@ -19,6 +19,7 @@ from triton.backends.compiler import GPUTarget
 
 from pyengine.kernels import chain, feed, hand_over, move_rows
 from pyengine.kernels.attention import paged as attention
+from pyengine.kernels.attention.merging import Parts
 from pyengine.kernels.attention.tiling import Heads, parts_size, prefix_tiling_for, tiling_for
 from pyengine.kernels.layers import (
     activation,
@@ -245,7 +246,7 @@ def attend() -> Iterator[tuple[str, Work]]:
         queries = qkv[:, : heads.query * heads.dim].view(tokens, heads.query, heads.dim)
         out = of(heads.dtype, tokens, heads.query, heads.dim)
         cache = of(heads.kv_dtype, NUM_BLOCKS, 16, heads.kv, heads.dim)
-        parts = attention.Parts(of(FP32, room * heads.dim), of(FP32, room))
+        parts = Parts(of(FP32, room * heads.dim), of(FP32, room))
         call: dict[str, Any] = {
             "rows": rows,
             "one_query": one_query,

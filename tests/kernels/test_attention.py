@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyengine._core import CpuKernels, CpuStep, StepHeader
-from pyengine.kernels.attention.paged import Pages, Parts, attention
+from pyengine.kernels.attention.merging import Parts
+from pyengine.kernels.attention.paged import Pages, attention
 from pyengine.kernels.attention.tiling import (
     Heads,
     Tiling,

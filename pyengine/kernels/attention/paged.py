@@ -25,11 +25,9 @@ from dataclasses import dataclass
 
 import torch
 
+from pyengine.kernels.attention.merging import Parts, merge, room_for
 from pyengine.kernels.attention.tiling import Tiling, power_of_two
 from pyengine.kernels.language import tl, triton
-
-FEW_PARTS, MANY_PARTS = 4, 32
-"""Parts that the merging kernel loads at a time."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +45,6 @@ class Pages:
     kv_length: torch.Tensor
     page_indptr: torch.Tensor
     page_indices: torch.Tensor
-
-
-@dataclass(frozen=True)
-class Parts:
-    """Memory for the results of the parts of the keys, before they are merged.
-
-    Attributes:
-        values: float32, at least tokens * heads * parts * head_dim.
-        sums: float32, at least tokens * heads * parts: logarithms to base 2.
-    """
-
-    values: torch.Tensor
-    sums: torch.Tensor
 
 
 @triton.jit
@@ -310,37 +295,6 @@ def attend_kernel(
                 tl.store(pointers, result, mask=mask)
 
 
-@triton.jit(do_not_specialize=["parts"])
-def merge_kernel(
-    out_ptr, part_values_ptr, part_sums_ptr, parts, out_stride,
-    HEAD_DIM: tl.constexpr, DIM: tl.constexpr, AT_ONCE: tl.constexpr,
-):  # fmt: skip
-    """One program a token and query head: the parts, weighted by their sums."""
-    token = tl.program_id(0).to(tl.int64)
-    head = tl.program_id(1)
-    first = (token * tl.num_programs(1) + head) * parts
-    dims = tl.arange(0, DIM)
-    best = tl.full([], float("-inf"), tl.float32)
-    total = tl.full([], 0.0, tl.float32)
-    result = tl.zeros([DIM], tl.float32)
-    for start in range(0, parts, AT_ONCE):
-        part = start + tl.arange(0, AT_ONCE)
-        sums = tl.load(part_sums_ptr + first + part, mask=part < parts, other=float("-inf"))
-        peak = tl.maximum(best, tl.max(sums, axis=0))
-        base = tl.where(peak == float("-inf"), 0.0, peak)
-        weights = tl.exp2(sums - base)
-        shrunk = tl.exp2(best - base)
-        mask = (weights > 0.0)[:, None] & (dims < HEAD_DIM)[None, :]
-        at = (first + part) * HEAD_DIM
-        values = tl.load(part_values_ptr + at[:, None] + dims[None, :], mask=mask, other=0.0)
-        total = total * shrunk + tl.sum(weights, axis=0)
-        result = result * shrunk + tl.sum(values * weights[:, None], axis=0)
-        best = peak
-    result = result / tl.where(total == 0.0, 1.0, total)
-    pointers = out_ptr + token * out_stride + head * HEAD_DIM + dims
-    tl.store(pointers, result.to(out_ptr.dtype.element_ty), mask=dims < HEAD_DIM)
-
-
 def attention(
     queries: torch.Tensor,
     keys: torch.Tensor,
@@ -404,7 +358,7 @@ def attention(
     group = heads // keys.shape[2]
     count = tiling.splits + (prefix.splits if prefix is not None else 0)
     dim = max(16, power_of_two(head_dim))
-    parts = _room_for(parts, out, count)
+    parts = room_for(parts, out, count)
 
     def launch(cut: Tiling, tiles: int, first_part: int, is_prefix: bool) -> None:
         attend_kernel[(tiles, keys.shape[2], cut.splits)](
@@ -429,19 +383,4 @@ def attention(
     if prefix is not None:
         launch(prefix, -(-tokens // (prefix.rows // group)), tiling.splits, True)
     if count > 1:
-        merge_kernel[(tokens, heads)](
-            out, parts.values, parts.sums, count, out.stride(0),
-            HEAD_DIM=head_dim, DIM=dim, AT_ONCE=FEW_PARTS if count <= FEW_PARTS else MANY_PARTS,
-            num_warps=4, enable_fp_fusion=True,
-        )  # fmt: skip
-
-
-def _room_for(parts: Parts | None, out: torch.Tensor, count: int) -> Parts:
-    """The memory for ``count`` parts; for one, which is the result, anything will do."""
-    if parts is None:
-        if count > 1:
-            raise ValueError("keys that are cut into parts take memory to merge them")
-        return Parts(out, out)
-    if count > 1 and parts.values.numel() < out.numel() * count:
-        raise ValueError(f"{count} parts of {len(out)} tokens are more than there is memory for")
-    return parts
+        merge(out, parts, count)

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from pyengine.kernels.attention.paged import FEW_PARTS, Pages, Parts, attention
+from pyengine.kernels.attention.merging import FEW_PARTS, Parts
+from pyengine.kernels.attention.paged import Pages, attention
 from pyengine.kernels.attention.tiling import (
     Heads,
     Tiling,

@@ -11,7 +11,7 @@ from pyengine.chat.answer import ChatAnswer, ChatUpdate
 from pyengine.completion import Completion, Update
 from pyengine.errors import EngineDeadError
 from pyengine.request.embedding import Embedding
-from pyengine.request.submission import EmbedKeywords, GenerateKeywords
+from pyengine.request.options import EmbedKeywords, GenerateKeywords
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
 

@@ -10,7 +10,7 @@ from pyengine import AsyncEngine, Engine
 from pyengine.async_engine import AsyncEngine as PlainEngine
 from pyengine.async_engine import ChatKeywords
 from pyengine.library.namespaces import BlockingChat, Chat
-from pyengine.request.submission import (
+from pyengine.request.options import (
     EmbedKeywords,
     GenerateKeywords,
     RequestKeywords,

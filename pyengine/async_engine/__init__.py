@@ -20,7 +20,8 @@ from pyengine.chat.options import ChatOptions, made_options
 from pyengine.chat.sandbox import TemplateTimeoutError
 from pyengine.chat.tools import Tool, ToolChoice
 from pyengine.grammar.description import Grammar
-from pyengine.request.submission import RequestKeywords, RequestOptions, checked_params
+from pyengine.request.options import RequestKeywords, RequestOptions
+from pyengine.request.submission import checked_params
 from pyengine.sampling import SamplingParams
 from pyengine.tokenizer import OFF_LOOP_CHARACTERS
 

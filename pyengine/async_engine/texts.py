@@ -25,14 +25,8 @@ from pyengine.request.connection import Connection
 from pyengine.request.embedding import Embedding, VectorForm
 from pyengine.request.generation import Generation
 from pyengine.request.generation_config import GenerationConfig, generation_config
-from pyengine.request.submission import (
-    EmbedKeywords,
-    GenerateKeywords,
-    RequestBuilder,
-    RequestOptions,
-    checked_params,
-    number_of,
-)
+from pyengine.request.options import EmbedKeywords, GenerateKeywords, RequestOptions
+from pyengine.request.submission import RequestBuilder, checked_params, number_of
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry import Totals
@@ -141,7 +135,7 @@ class TextEngine(Connection):
             prompt: Text, or token ids.
             params: How tokens are chosen and when to end; None is
                 :attr:`default_sampling_params`.
-            options: As :class:`~pyengine.request.submission.RequestOptions` has them: priority,
+            options: As :class:`~pyengine.request.options.RequestOptions` has them: priority,
                 tenant, cache_salt, timeout, grammar, close_grammar, prediction, prompt_logprobs,
                 prompt_logprobs_from and logits_processors.
 

@@ -26,7 +26,7 @@ from pyengine.http.operations.tracing import Asked
 from pyengine.http.rsgi import HTTPProtocol, Scope
 from pyengine.http.service import Service
 from pyengine.request.generation import Generation
-from pyengine.request.submission import RequestOptions
+from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ from pyengine.model.vectors import VectorSpec
 from pyengine.request.admission import Admission
 from pyengine.request.generation import Generation
 from pyengine.request.generation_config import GenerationConfig
-from pyengine.request.submission import RequestOptions
+from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry.timing import Timing

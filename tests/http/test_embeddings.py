@@ -20,7 +20,7 @@ from pyengine.http.access.door import Door
 from pyengine.http.access.source import AccessSource
 from pyengine.http.openai.pooling.relevance import INSTRUCTION, SYSTEM
 from pyengine.http.serving.server import HttpServer
-from pyengine.request.submission import RequestOptions
+from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
 from pyengine.settings.server import ServerConfig
 from tests.embedding_models import VOCABULARY, embedding_folder, expected

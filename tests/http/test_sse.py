@@ -16,7 +16,7 @@ from pyengine.http.limits import Limits
 from pyengine.http.openai.completions.chunks import DONE, ChatChunks, CompletionChunks
 from pyengine.http.openai.completions.stream_fields import StreamFields
 from pyengine.logprobs import TokenLogprob
-from pyengine.request.submission import RequestOptions
+from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
 from tests.http.fake_engine import FakeEngine
 

@@ -22,7 +22,7 @@ from pyengine.http.anthropic.schema import (
 from pyengine.http.errors import FieldNames
 from pyengine.http.operations.tracing import Asked
 from pyengine.request.generation_config import over
-from pyengine.request.submission import RequestOptions
+from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
 from pyengine.telemetry.timing import server_timing
 

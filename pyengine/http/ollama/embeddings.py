@@ -15,7 +15,7 @@ from pyengine.http.ollama.schema import (
 )
 from pyengine.http.openai.pooling.embeddings import check_inputs, embedded
 from pyengine.request.embedding import Embedding, VectorForm
-from pyengine.request.submission import RequestOptions
+from pyengine.request.options import RequestOptions
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange

@@ -29,7 +29,7 @@ from pyengine.http.ollama.schema import (
     OllamaShowRequest,
 )
 from pyengine.http.operations.tracing import Asked
-from pyengine.request.submission import RequestOptions
+from pyengine.request.options import RequestOptions
 
 if TYPE_CHECKING:
     from pyengine.async_engine import AsyncEngine

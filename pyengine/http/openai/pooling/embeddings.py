@@ -22,7 +22,7 @@ from pyengine.http.openai.schema.embeddings import (
 )
 from pyengine.http.operations.tracing import Asked
 from pyengine.request.embedding import Embedding, VectorForm
-from pyengine.request.submission import RequestOptions
+from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
 from pyengine.telemetry.timing import server_timing
 

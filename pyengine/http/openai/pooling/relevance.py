@@ -18,7 +18,7 @@ from pyengine.errors import InvalidRequestError
 from pyengine.http.openai.pooling.embeddings import embedded
 from pyengine.http.operations.tracing import Asked
 from pyengine.request.embedding import VectorForm, similarity
-from pyengine.request.submission import RequestOptions
+from pyengine.request.options import RequestOptions
 from pyengine.sampling import MAX_LOGPROBS, SamplingParams
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from pyengine.http.openai.schema.rerank import (
     ScoreRequest,
     ScoreResponse,
 )
-from pyengine.request.submission import RequestOptions
+from pyengine.request.options import RequestOptions
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange

@@ -7,7 +7,7 @@ import msgspec
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar import Grammar
 from pyengine.request.generation_config import over
-from pyengine.request.submission import RequestOptions
+from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
 
 HTTP_NAMES = {"include_stop": "include_stop_str_in_output"}

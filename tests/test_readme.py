@@ -12,17 +12,15 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
+from pyengine._core import PROPOSERS
 from pyengine.cli import main
-from pyengine.cli.options import ENGINE_OPTIONS, spelled
 from pyengine.http.app import ROUTES
-from pyengine.settings.config import EngineConfig
-from pyengine.settings.modes import MODES
 from tests.programs import REPOSITORY, environment, free, served
+from tools.docs.settings import PAGE, page
 
 README = (REPOSITORY / "README.md").read_text()
 GENERATED = ("reference/cli.md", "../reference/cli.md")  # by tools/docs/pages.py
@@ -120,23 +118,14 @@ def test_the_commands_are_those_of_the_command_line() -> None:
 
 
 def test_the_settings_are_those_of_the_configuration() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\S*) ?\| `(\S+)` \| \S", README, re.MULTILINE)
-    flags = {name: f"`{spelled(name)}`" for name in ENGINE_OPTIONS}
-    flags |= {"model": "MODEL", "prefix_cache": "`--no-prefix-cache`"}
-    flags |= {"symmetric_memory": "`--no-symmetric-memory`"}
-    assert rows == [
-        (field.name, flags.get(field.name, ""), str(field.default))
-        for field in fields(EngineConfig)
-        if not field.name.startswith("_")
-    ]
+    assert PAGE.read_text(encoding="utf-8") == page(), (
+        "run: .venv/bin/python -m tools.docs.settings"
+    )
 
 
-def test_the_modes_are_those_of_the_configuration() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| (\d+) \| (\d+) MiB \|$", README, re.MULTILINE)
-    assert rows == [
-        (name, str(m.max_sequences), str(m.max_tokens_per_step), str(m.kv_cache_mib))
-        for name, m in MODES.items()
-    ]
+def test_the_proposers_are_those_of_the_engine() -> None:
+    guide = (REPOSITORY / "docs" / "guides" / "speculation.md").read_text()
+    assert re.findall(r"^\| `(\w+)` \|", guide, re.MULTILINE) == list(PROPOSERS)
 
 
 def test_the_endpoints_are_those_of_the_application() -> None:

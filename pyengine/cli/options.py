@@ -159,16 +159,20 @@ def spelled(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _first_sentences(of: type) -> dict[str, str]:
-    """What the docstring of ``of`` says first of each of its attributes; their names as flags."""
+def described(kind: type) -> dict[str, str]:
+    """What the docstring of ``kind`` says of each of its attributes."""
     attributes = (
-        inspect.cleandoc(of.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
+        inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
     )
     entries = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", attributes, flags=re.MULTILINE)
-    texts = {name: re.sub(r"\s+", " ", text) for name, text in entries}
+    return {name: re.sub(r"\s+", " ", text) for name, text in entries}
+
+
+def _first_sentences(kind: type) -> dict[str, str]:
+    """The first of those sentences, with the names of attributes as flags."""
     return {
         name: re.sub(r"``(\w+)``", lambda field: spelled(field[1]), re.split(r"(?<=\.) ", text)[0])
-        for name, text in texts.items()
+        for name, text in described(kind).items()
     }
 
 

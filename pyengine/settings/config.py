@@ -79,7 +79,7 @@ class EngineConfig:
             answer has the name that was asked for, metrics and logs have the first.
         chat_format: How the model marks tool calls and reasoning, by the names of
             ``pyengine.chat.formats.FORMATS``; ``none`` leaves its answers as they are. None detects
-            it by its chat template.
+            it from the chat template.
         special_tokens_in_content: What special tokens such as ``<|im_end|>`` are that messages and
             tools spell out: ``text``, so that they cannot forge a turn, or ``allow``: the tokens.
         template_timeout_s: Seconds that the chat template may take for a conversation.
@@ -99,12 +99,12 @@ class EngineConfig:
         max_tokens_per_step: Most tokens in one step, prefill and decode together.
         kv_cache_mib: Memory of the KV cache in MiB, unless ``num_blocks`` says it in blocks; None
             takes the mode's on the CPU, and on a GPU what ``gpu_memory_fraction`` leaves for it.
-        kv_cache_dtype: Type of the KV cache on a GPU, ``float8_e4m3`` in units of the
-            checkpoint's scales, or of 1; ``auto`` is ``dtype``, and the CPU has no other.
+        kv_cache_dtype: Type of the KV cache on a GPU; ``float8_e4m3`` takes the checkpoint's
+            scales, or 1; ``auto`` is ``dtype``. The CPU supports only ``auto``.
         num_blocks: Blocks of the KV cache, in all layers; None takes what ``kv_cache_mib`` holds.
         block_size: Tokens in a block.
-        max_context: Longest prompt and answer together; None takes the model's. More than that is
-            for the simulated device alone, where it goes as far as asked.
+        max_context: Longest prompt and answer together, in tokens; None takes the model's. Only
+            the simulated device takes more than that.
         max_waiting: Most requests that wait; one more is refused as overloaded.
         prefill_chunk: Most prompt tokens of one sequence in one step; None is the whole budget.
         prefill_beside_decodes: Most prompt tokens in a step that also decodes, unless three for
@@ -114,16 +114,16 @@ class EngineConfig:
         prefix_cache: Share the blocks of equal prompt prefixes.
         attention: Attention backend on a GPU; ``auto`` takes the fastest that the machine supports.
         gpu_memory_fraction: Share of a GPU's memory that the engine may take; None is 0.9.
-        graph_memory_mib: Memory of CUDA graphs in MiB, the least recently used given up; 0 is no
-            graphs, None is 1024.
+        graph_memory_mib: Memory of CUDA graphs in MiB; beyond it the least recently used are
+            dropped. 0 is no graphs, None is 1024.
         tensor_parallel: GPUs that share the model, each with a part of every layer and a process
-            of its own; on the CPU, processes. Its KV heads must be divisible by it.
+            of its own; on the CPU, processes. The model's KV heads must be divisible by it.
         expert_parallel: Each of ``tensor_parallel`` has whole experts of a mixture, in place of a
             part of every expert; their number must be divisible by it.
         symmetric_memory: With ``tensor_parallel`` on GPUs, sums of the ranks go through memory that
             each maps of all others, where the machine can; if not, all go by NCCL.
-        threads: CPU threads of a model step, with ``tensor_parallel`` of each process; None takes
-            the machine's cores, divided among the processes, and one for a tiny model.
+        threads: CPU threads of a model step, per process with ``tensor_parallel``; None divides
+            the machine's cores among the processes, and is 1 for a tiny model.
         speculation: Draft token sources, by their names in ``pyengine._core.PROPOSERS``; the help
             of ``--speculation`` describes each. Drafts change no token, and stop where they do not
             save time. None takes those that cost nothing where they do not help, and

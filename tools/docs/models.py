@@ -37,6 +37,12 @@ float16; with `tensor_parallel`, as a draft model, with dummy weights; from fold
 or [quantized](guides/quantized.md), and with `--quantization int8` or `int4`. Of models that also
 see or hear, the text part is served, and images are refused where a request brings them.
 
+Rotary scalings are `linear`, `llama3`, `yarn`, `longrope` and `dynamic` (whose scaling begins where
+the context ends). With `longrope` a sequence has the short factors up to the length of training and
+the long ones beyond, as in transformers; one that grows beyond is computed again once. With `yarn`
+the context is `factor` times `original_max_position_embeddings`, if that is more than
+`max_position_embeddings`. Layers with a sliding window keep the window alone in the cache.
+
 *Compared* names the small random models with which tests hold a family to transformers: the same
 greedy tokens in float32, whole and in chunks, with prefix hits, preempted, with drafts and on two
 ranks, and logits within 1e-4. *Chat format* is what templates of the family are found to write;

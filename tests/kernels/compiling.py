@@ -125,7 +125,7 @@ def quantized() -> Iterator[tuple[str, Work]]:
             )
             blocks = small, scales, weight, of_outputs, None, 128, out
             yield kind, partial(block_product.block_product, *blocks)
-            for packed in PACKED:
+            for packed in (*PACKED, (8, 128, "floats")):
                 matrix = weights(*packed, INTERMEDIATE, HIDDEN)
                 yield kind, partial(packed_product.packed_product, x, matrix, None, out)
 

@@ -25,13 +25,11 @@ from pyengine.kernels.sampling import reference as sampling_reference
 from pyengine.kernels.sampling import sample as sampling
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.device.ops import KERNELS
-from pyengine.model.torch.layers import expert_layers, parts
-from pyengine.model.torch.layers.block_linear import step_of
-from pyengine.model.torch.layers.expert_layers import are_alike
-from pyengine.model.torch.layers.weight_only_linear import has_product
+from pyengine.model.torch.layers import packed_weights, parts
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start.cpu import start_on_cpu
 from pyengine.model.torch.start.warm_up import compute, rehearse, warm_up
+from pyengine.model.weights.float8 import activations_of, step_of
 from pyengine.settings.config import EngineConfig
 from tests.kernels.machine_code import TARGET
 from tests.model import packing
@@ -141,19 +139,14 @@ def like_a_gpu() -> list[Any]:
     ]  # fmt: skip
     sample = partial(sampling.sample, scratch=scratch)
     kernels.append(patch.object(sampling_reference, "sample", sample))
-    kernels += [
-        patch.object(module, "stay_packed", lambda weights, *_: are_alike(weights))
-        for module in (parts, expert_layers)
-    ]
+    kernels.append(patch.object(packed_weights, "has_products", lambda *_, **__: True))
     return kernels + [
         patch.object(parts, name, as_there)
         for name, as_there in (
             ("torch_ops", lambda _device: KERNELS),
             ("is_packed", lambda *_: False),
             ("DTYPES", {}),  # experts are grouped products
-            ("is_blocks", lambda weight, *_: step_of(weight) > 0),
-            ("is_weight_only", lambda weight, *_: has_product(weight)),
-            ("is_packed_table", lambda weight, *_: are_alike([weight])),
+            ("is_blocks", lambda weight, *_: activations_of(weight) and step_of(weight) > 0),
         )
     ]
 

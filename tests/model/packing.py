@@ -1,4 +1,4 @@
-"""Packs numbers as AWQ, GPTQ and block FP8 do, and says what they mean: the readers' oracle.
+"""Packs numbers as AWQ, GPTQ, block FP8 and FBGEMM do, and says what they mean: an oracle.
 
 Plain loops over what the formats' papers and tools say; nothing of the readers is used.
 """
@@ -89,3 +89,10 @@ def block_fp8(rng: np.random.Generator, outputs: int, inputs: int, side: int) ->
         for column in range(inputs):
             weights[row, column] *= scales[row // side, column // side]
     return {"weight": values, "weight_scale_inv": scales}, weights
+
+
+def fbgemm_fp8(rng: np.random.Generator, outputs: int, inputs: int) -> tuple[Any, Any]:
+    """Tensors of a layer by name, and its weights."""
+    values = rng.standard_normal((outputs, inputs)).astype(ml_dtypes.float8_e4m3fn)
+    scales = rng.uniform(0.02, 0.08, (outputs, 1)).astype(np.float32)
+    return {"weight": values, "weight_scale": scales}, values.astype(np.float32) * scales

@@ -8,11 +8,13 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 from pyengine.model.dtypes import bits
+from pyengine.model.torch.layers import packed_weights, parts
 
 Pack = Callable[[np.random.Generator, int, int], tuple[dict[str, Any], NDArray[np.float32]]]
 """Tensors of a layer of so many outputs and inputs, and the weights that they mean."""
@@ -26,6 +28,12 @@ def as_torch(array: NDArray[Any] | torch.Tensor) -> torch.Tensor:
     if array.dtype == ml_dtypes.float8_e4m3fn:
         return tensor.view(torch.float8_e4m3fn)
     return tensor.view(torch.bfloat16) if array.dtype == ml_dtypes.bfloat16 else tensor
+
+
+def has_products(patches: pytest.MonkeyPatch) -> None:
+    """Let the CPU keep quantized weights as a GPU does, multiplied by the kernels' references."""
+    patches.setattr(packed_weights, "has_products", lambda *_, **__: True)
+    patches.setattr(parts, "is_packed", lambda *_: False)
 
 
 def is_linear(name: str) -> bool:

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from pyengine.model.torch.layers import parts as layers
-from pyengine.model.torch.layers.block_linear import BlockLinear, is_blocks, step_of
+from pyengine.model.torch.layers.block_linear import BlockLinear, is_blocks
 from pyengine.model.torch.layers.parts import TorchParts
-from pyengine.model.weights.matrix import Dense, Float8, Matrix
+from pyengine.model.weights.float8 import Float8, Float8Activations, step_of
+from pyengine.model.weights.matrix import Dense, Matrix
 from tests.model.llamas import prompts
 from tests.model.test_float8_linear import CPU, ROWS, buffer, parts
 from tests.model.test_quantized_folders import twins
@@ -19,10 +20,15 @@ from tests.model.test_torch_model import logits_after
 from tests.model.torch_steps import GreedyRunner
 
 INPUTS = 320
+ROUNDED = Float8Activations()
 
 
 def blocks(
-    outputs: int, block: tuple[int, int], first: tuple[int, int] = (0, 0), seed: int = 0
+    outputs: int,
+    block: tuple[int, int],
+    first: tuple[int, int] = (0, 0),
+    seed: int = 0,
+    activations: Float8Activations | None = ROUNDED,
 ) -> Float8:
     random = np.random.default_rng(seed)
     values = random.normal(size=(outputs, INPUTS)).astype(np.float32)
@@ -31,7 +37,7 @@ def blocks(
         for size, at, side in zip((outputs, INPUTS), first, block, strict=True)
     )
     scales = random.uniform(0.01, 0.1, (below, beside)).astype(np.float32)
-    return Float8(values.astype(ml_dtypes.float8_e4m3fn), scales, block, first)
+    return Float8(values.astype(ml_dtypes.float8_e4m3fn), scales, block, first, activations)
 
 
 # And the inputs that have one scale.
@@ -89,6 +95,7 @@ def test_only_what_the_device_multiplies_stays_so(monkeypatch: pytest.MonkeyPatc
         (one, gpu, torch.float32),
         (Matrix((blocks(40, (16, 16)),)), gpu, bf16),
         (Matrix((blocks(40, (128, 128), first=(0, 80)),)), gpu, bf16),  # steps of 16
+        (Matrix((blocks(40, (128, 128), activations=None),)), gpu, bf16),  # rows keep their type
         (Matrix((*one.parts, Dense(np.zeros((16, INPUTS), np.float32)))), gpu, bf16),
     ]
     for given in refused:

@@ -15,18 +15,19 @@ from pyengine.kernels.layers.grouped_packed import grouped_packed_reference
 from pyengine.kernels.layers.packed_tensor import PackedTensor
 from pyengine.model.torch.device.ops import REFERENCES
 from pyengine.model.torch.device.transfer import Transfer
-from pyengine.model.torch.layers import expert_layers, parts
-from pyengine.model.torch.layers.expert_layers import PackedExpertLinear, are_alike, stay_packed
+from pyengine.model.torch.layers import parts
+from pyengine.model.torch.layers.expert_layers import PackedExpertLinear
 from pyengine.model.torch.layers.float8_experts import Float8ExpertLinear, are_float8
-from pyengine.model.torch.layers.weight_only_linear import has_product
-from pyengine.model.weights.matrix import Dense, Float8, Matrix, Part
+from pyengine.model.torch.layers.packed_weights import stay_packed
+from pyengine.model.weights.float8 import Float8
+from pyengine.model.weights.matrix import Dense, Matrix, Part
 from pyengine.model.weights.microscaled import Microscaled
 from tests.distributed.test_parallel_model import logits
 from tests.distributed.thread_ranks import together
 from tests.model import packing
 from tests.model.families import make_family
 from tests.model.llamas import Loop, prompts
-from tests.model.quantized import Pack, make_twins
+from tests.model.quantized import Pack, has_products, make_twins
 from tests.model.test_block_linear import blocks
 from tests.model.test_fused_experts import mixtures
 from tests.model.test_mxfp4 import twins
@@ -63,6 +64,10 @@ LAYERS: dict[str, tuple[Part, Part]] = {
     "FP8 in blocks": (float8(300), float8(20)),
     "FP8, a rank's inputs": (float8(30, first=96), float8(20, first=96)),
     "FP8 by output": (by_output(30), by_output(20)),
+    "FP8, rows as they are": (
+        replace(float8(30), activations=None),
+        replace(float8(20), activations=None),
+    ),
     "FP8 beside integers": (float8(30), packed(20, 8, 32)),
     "FP8 of several steps": (float8(30), float8(20, first=96)),
 }
@@ -180,10 +185,7 @@ def products(monkeypatch: pytest.MonkeyPatch) -> list[PackedTensor]:
         made.append(weight)
         grouped_block_reference(x, scales, weight, *more)
 
-    for module in (expert_layers, parts):
-        monkeypatch.setattr(module, "stay_packed", lambda weights, *_: are_alike(weights))
-    monkeypatch.setattr(parts, "is_packed", lambda *_: False)
-    monkeypatch.setattr(parts, "is_weight_only", lambda weight, *_: has_product(weight))
+    has_products(monkeypatch)
     ops = replace(REFERENCES, grouped_packed=noted, grouped_block=noted_small)
     monkeypatch.setattr(parts, "torch_ops", lambda _device: ops)
     return made

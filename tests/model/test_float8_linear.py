@@ -13,21 +13,29 @@ from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.layers import parts as layers
 from pyengine.model.torch.layers.float8_linear import Float8Linear, is_float8
 from pyengine.model.torch.layers.parts import TorchParts
-from pyengine.model.weights.matrix import Dense, Float8, Matrix
+from pyengine.model.weights.float8 import Float8, Float8Activations, activations_of
+from pyengine.model.weights.matrix import Dense, Matrix
 from tests.model.llamas import prompts
 from tests.model.test_quantized_folders import twins
 from tests.model.test_torch_model import logits_after
 from tests.model.torch_steps import GreedyRunner
 
 CPU, INPUTS, ROWS = torch.device("cpu"), 64, 5
+ROUNDED = Float8Activations()
 
 
-def float8(outputs: int, block: tuple[int, int], first: int = 0, seed: int = 0) -> Float8:
+def float8(
+    outputs: int,
+    block: tuple[int, int],
+    first: int = 0,
+    seed: int = 0,
+    activations: Float8Activations | None = ROUNDED,
+) -> Float8:
     random = np.random.default_rng(seed)
     values = random.normal(size=(outputs, INPUTS)).astype(np.float32)
     blocks = -(-(outputs + first) // block[0]), -(-INPUTS // block[1])
     scales = random.uniform(0.01, 0.1, blocks).astype(np.float32)
-    return Float8(values.astype(ml_dtypes.float8_e4m3fn), scales, block, (first, 0))
+    return Float8(values.astype(ml_dtypes.float8_e4m3fn), scales, block, (first, 0), activations)
 
 
 def parts() -> TorchParts:
@@ -75,6 +83,23 @@ def test_the_product_is_that_of_the_numbers_that_are_meant(kind: str, biased: bo
     assert made.transfer.nbytes < outputs * (INPUTS + 4) + 4 * outputs + 1
 
 
+def test_no_number_counts_for_more_than_the_bound() -> None:
+    """An outlier becomes the bound, and its row is as precise as one without it."""
+    activations = Float8Activations(bound=2.0)
+    weight = Matrix((float8(32, (1, INPUTS), activations=activations),))
+    made = parts()
+    linear = Float8Linear(made, weight, None, reduce=False)
+    made.loaded()
+    x = torch.rand(8, INPUTS, generator=torch.Generator().manual_seed(0)).to(torch.bfloat16)
+    outlier, bounded = x.clone(), x.clone()
+    outlier[:, 5], bounded[:, 5] = -1e4, -2.0
+    outs = [torch.zeros(8, 32, dtype=torch.bfloat16) for _ in range(2)]
+    for given, out in zip((outlier, bounded), outs, strict=True):
+        linear(buffer(given), buffer(out), 8)
+    assert outs[0].equal(outs[1])
+    assert outs[0].any()
+
+
 def test_only_what_the_device_multiplies_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, bf16 = torch.device("cuda"), torch.bfloat16
     capability: list[tuple[int, int]] = [(9, 0)]
@@ -86,6 +111,8 @@ def test_only_what_the_device_multiplies_stays_so(monkeypatch: pytest.MonkeyPatc
         (one, gpu, torch.float16),
         (Matrix((float8(40, (1, INPUTS)),)), gpu, bf16),
         (Matrix((float8(32, (16, 16)),)), gpu, bf16),  # scales for blocks of inputs
+        (Matrix((float8(32, (1, INPUTS), activations=None),)), gpu, bf16),  # rows keep their type
+        (Matrix((*one.parts, float8(16, (1, INPUTS), activations=None))), gpu, bf16),
         (Matrix((*one.parts, Dense(np.zeros((16, INPUTS), np.float32)))), gpu, bf16),
     ]
     for given in refused:
@@ -94,7 +121,7 @@ def test_only_what_the_device_multiplies_stays_so(monkeypatch: pytest.MonkeyPatc
     assert not is_float8(one, gpu, bf16)
 
 
-@pytest.mark.parametrize("kind", ["float-quantized, channels", "float-quantized, tensor"])
+@pytest.mark.parametrize("kind", ["float-quantized, tensor, W8A8", "fbgemm_fp8"])
 def test_a_folder_of_them_says_what_its_dense_twin_says(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,10 +137,11 @@ def test_a_folder_of_them_says_what_its_dense_twin_says(
     monkeypatch.setattr(
         layers,
         "is_float8",
-        lambda weight, *_: all(isinstance(part, Float8) for part in weight.parts),
+        lambda weight, *_: activations_of(weight) is not None,
     )
     ours, twin = (GreedyRunner(folder, dtype="bfloat16") for folder in (packed, dense))
     assert len(made) == 2 * 4  # of two layers
     for prompt in prompts(3, longest=20):
         logits, expected = logits_after(ours, prompt, 1000), logits_after(twin, prompt, 1000)
         assert torch.cosine_similarity(logits, expected, dim=0) > 0.98
+        assert not logits.equal(expected)

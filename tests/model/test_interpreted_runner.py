@@ -27,9 +27,8 @@ from pyengine.model.torch.attention.by_kind import AttentionByKind
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.device.ops import KERNELS, TorchOps
-from pyengine.model.torch.layers import parts
+from pyengine.model.torch.layers import packed_weights, parts
 from pyengine.model.torch.layers.parts import TorchParts
-from pyengine.model.torch.layers.weight_only_linear import has_product
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start.cpu import start_on_cpu
 from pyengine.settings.config import EngineConfig
@@ -193,9 +192,7 @@ async def test_quantized_weights_say_what_dense_ones_of_their_numbers_say(
     monkeypatch.setattr(parts, "is_packed", lambda *_: False)
     tokens = []
     for stays in (True, False):
-        monkeypatch.setattr(
-            parts, "is_weight_only", lambda weight, *_, stays=stays: stays and has_product(weight)
-        )
+        monkeypatch.setattr(packed_weights, "has_products", lambda *_, stays=stays, **__: stays)
         async with AsyncEngine(
             tmp_path, max_sequences=2, kv_cache_mib=1, prefill_chunk=16, quantization="int4",
             speculation=("ngram",), _adaptive_drafts=False,

@@ -17,15 +17,14 @@ from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.architectures.parts import SILU
 from pyengine.model.torch.device.ops import REFERENCES, TorchOps
 from pyengine.model.torch.device.transfer import Transfer
-from pyengine.model.torch.layers import expert_layers, parts
-from pyengine.model.torch.layers.expert_layers import are_alike, load_layers
+from pyengine.model.torch.layers.expert_layers import load_layers
 from pyengine.model.torch.layers.grouped_experts import GroupedExperts
 from pyengine.model.torch.layers.parts import TorchParts
-from pyengine.model.torch.layers.weight_only_linear import has_product
 from pyengine.model.torch.start.cpu import start_on_cpu
 from pyengine.model.weights.matrix import Dense, Matrix
 from pyengine.model.weights.microscaled import Microscaled
 from tests.late_device import LateQueue, kernel
+from tests.model.quantized import has_products
 from tests.model.test_late_device import use_late_device
 from tests.models import random_model
 
@@ -63,10 +62,7 @@ async def test_a_step_waits_for_nothing_and_is_replayed(
     monkeypatch.setattr(
         "pyengine.model.torch.start.loading.TorchParts", partial(TorchParts, cpu_kernels=False)
     )
-    for module in (expert_layers, parts):
-        monkeypatch.setattr(module, "stay_packed", lambda weights, *_: are_alike(weights))
-    monkeypatch.setattr(parts, "is_packed", lambda *_: False)
-    monkeypatch.setattr(parts, "is_weight_only", lambda weight, *_: has_product(weight))
+    has_products(monkeypatch)
     with monkeypatch.context() as patches:
         patches.setattr("pyengine.engine.load_runner", start_on_cpu)
         expected = await ask(tmp_path, **settings)
@@ -108,7 +104,7 @@ def test_a_graph_of_a_ranks_experts_serves_whatever_tokens_choose(
     kind: str, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Captured where tokens choose all experts, replayed where they choose few, or none here."""
-    monkeypatch.setattr(expert_layers, "stay_packed", lambda weights, *_: are_alike(weights))
+    has_products(monkeypatch)
     ops = TorchOps(*(kernel(each) for each in vars(REFERENCES).values()))
     generator = torch.Generator().manual_seed(0)
     products, transfer = layer_of(kind, ops, first)

@@ -14,7 +14,8 @@ from pyengine._core import CpuKernels, CpuTensor
 from pyengine.model.cpu.layers import CpuParts, workspace
 from pyengine.model.cpu.linear import pack
 from pyengine.model.cpu.runner import CpuRunner
-from pyengine.model.weights.matrix import Dense, Float8, Matrix, Packed
+from pyengine.model.weights.float8 import Float8
+from pyengine.model.weights.matrix import Dense, Matrix, Packed
 from pyengine.model.weights.quantization.at_load import quantized
 from pyengine.settings.config import EngineConfig
 from tests.model.llamas import Loop, make_llama, make_runner, prompts

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from pyengine.model.torch.layers import parts as layers
-from pyengine.model.torch.layers.expert_layers import are_alike
 from pyengine.model.torch.layers.tables import PackedTable, is_packed_table
-from pyengine.model.torch.layers.weight_only_linear import has_product
-from pyengine.model.weights.matrix import Dense, Float8, Matrix, Packed
+from pyengine.model.weights.float8 import Float8
+from pyengine.model.weights.matrix import Dense, Matrix, Packed
 from pyengine.model.weights.microscaled import Microscaled
 from tests.model.llamas import make_llama, prompts
+from tests.model.quantized import has_products
 from tests.model.test_block_linear import blocks
 from tests.model.test_expert_layers import microscaled
 from tests.model.test_float8_linear import CPU, ROWS, buffer, parts
@@ -36,13 +36,7 @@ TABLES: dict[str, Packed | Float8 | Microscaled] = {
 @pytest.fixture
 def stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables stay as files have them, as on a GPU."""
-    as_there = {
-        "is_packed_table": lambda weight, *_: are_alike([weight]),
-        "is_packed": lambda *_: False,
-        "is_weight_only": lambda weight, *_: has_product(weight),
-    }
-    for name, answer in as_there.items():
-        monkeypatch.setattr(layers, name, answer)
+    has_products(monkeypatch)
 
 
 @pytest.mark.usefixtures("stored")

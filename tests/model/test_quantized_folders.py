@@ -20,6 +20,7 @@ from transformers import LlamaConfig, Phi3Config, Qwen3Config
 
 from pyengine.errors import ConfigError, ModelLoadError
 from pyengine.model.spec import describe
+from pyengine.model.weights.float8 import Float8Activations, activations_of
 from pyengine.model.weights.loader import open_weights
 from pyengine.settings.config import EngineConfig
 from tests.model import packing
@@ -61,9 +62,16 @@ def compressed(
     return packed, theirs.numpy()
 
 
-def by_package(compressor: Any, kind: str, **weights: Any) -> tuple[dict[str, Any], Pack]:
+def by_package(
+    compressor: Any, kind: str, activations: dict[str, Any] | None = None, **weights: Any
+) -> tuple[dict[str, Any], Pack]:
     """The quantization_config of a folder of compressed-tensors, and what packs its layers."""
-    group = {"targets": ["Linear"], "weights": QuantizationArgs(**weights).model_dump(mode="json")}
+    group = {
+        "targets": ["Linear"],
+        "weights": QuantizationArgs(**weights).model_dump(mode="json"),
+        "input_activations": activations
+        and QuantizationArgs(**activations).model_dump(mode="json"),
+    }
     config = {
         "quant_method": "compressed-tensors",
         "format": kind,
@@ -81,6 +89,7 @@ PACKED, INT, FLOAT = (
 GROUPS: dict[str, Any] = {"type": "int", "strategy": "group", "group_size": 16}
 GPTQ: dict[str, Any] = {"quant_method": "gptq", "bits": 4, "group_size": 16, "sym": False}
 AWQ = {"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": True, "version": "gemm"}
+ROWS8: dict[str, Any] = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True}
 FP8 = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [32, 32]}
 
 FORMATS: dict[str, tuple[dict[str, Any], Pack]] = {
@@ -101,8 +110,8 @@ FORMATS: dict[str, tuple[dict[str, Any], Pack]] = {
     "float-quantized, channels": by_package(
         FLOAT, "float-quantized", num_bits=8, type="float", strategy="channel"
     ),
-    "float-quantized, tensor": by_package(
-        FLOAT, "float-quantized", num_bits=8, type="float", strategy="tensor"
+    "float-quantized, tensor, W8A8": by_package(
+        FLOAT, "float-quantized", ROWS8, num_bits=8, type="float", strategy="tensor"
     ),
     "awq": (AWQ, partial(packing.awq, group=16)),
     "gptq": (GPTQ, partial(packing.gptq, group=16)),
@@ -121,6 +130,7 @@ FORMATS: dict[str, tuple[dict[str, Any], Pack]] = {
         partial(packing.gptq, group=16, version=1, symmetric=True),
     ),
     "fp8 in blocks": (FP8, partial(packing.block_fp8, side=32)),
+    "fbgemm_fp8": ({"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200}, packing.fbgemm_fp8),
 }
 
 
@@ -152,6 +162,36 @@ def test_numbers_are_those_of_the_oracle(kind: str, ranks: int, tmp_path: Path) 
     assert len(wanted) == 14
 
 
+@pytest.mark.parametrize(
+    ("kind", "changes", "activations"),
+    [
+        ("float-quantized, channels", {}, None),
+        ("float-quantized, tensor, W8A8", {}, Float8Activations()),
+        ("fp8 in blocks", {}, Float8Activations()),
+        ("fp8 in blocks", {"activation_scheme": None}, None),
+        ("fp8 in blocks", {"dequantize": True}, None),
+        ("fbgemm_fp8", {}, Float8Activations(1200.0)),
+        ("fbgemm_fp8", {"activation_scale_ub": 3}, Float8Activations(3.0)),
+    ],
+)
+def test_rows_become_8_bits_where_the_folder_means_them_to(
+    kind: str, changes: dict[str, Any], activations: Float8Activations | None, tmp_path: Path
+) -> None:
+    """Whatever a rank cuts of a layer."""
+    packed, _ = twins(tmp_path, "llama", kind)
+    path = packed / "config.json"
+    given = json.loads(path.read_text())
+    given["quantization_config"] |= changes
+    path.write_text(json.dumps(given))
+    weights = open_weights(describe(EngineConfig(model=str(packed))), rank=1, ranks=2)
+    layer = "model.layers.0.self_attn."
+    for matrix in (
+        weights.outputs({f"{layer}q_proj.weight": 64, f"{layer}k_proj.weight": 32}, 64),
+        weights.inputs(f"{layer}o_proj.weight", 64, 64).reordered(np.arange(64)[::-1]),
+    ):
+        assert activations_of(matrix) == activations
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("kind", FORMATS)
@@ -161,7 +201,7 @@ def test_a_model_says_what_its_dense_twin_says(kind: str, family: str, tmp_path:
     in_torch = GreedyRunner(packed) if family == "llama" else None
     for prompt in prompts(3, longest=20):
         logits, expected = logits_after(ours, prompt, 1000), logits_after(twin, prompt, 1000)
-        if kind.startswith(("float-quantized", "fp8")) or "desc_act" in kind:
+        if kind.startswith(("float-quantized", "fp8", "fbgemm")) or "desc_act" in kind:
             assert torch.equal(logits, expected)  # they are dense in memory
         else:  # activations are rounded to 8 bits
             assert torch.cosine_similarity(logits, expected, dim=0) > 0.98
@@ -179,6 +219,7 @@ def test_a_model_says_what_its_dense_twin_says(kind: str, family: str, tmp_path:
         ({"quant_method": "spqr"}, "'spqr' are not"),
         (GPTQ | {"bits": 3}, "'bits' of 3 are not supported; there are: 4, 8"),
         (AWQ | {"version": "gemv"}, "'version' of 'gemv'"),
+        ({"quant_method": "fbgemm_fp8", "activation_scale_ub": 0}, "a number above 0, not 0"),
         ({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}, "'nvfp4-pack"),
     ],
 )

@@ -10,14 +10,15 @@ import torch
 
 from pyengine.errors import ConfigError
 from pyengine.model.torch.layers import parts as layers
-from pyengine.model.torch.layers.packed_weights import shares
+from pyengine.model.torch.layers.packed_weights import shares, stay_packed
 from pyengine.model.torch.layers.weight_only_linear import (
     WeightOnlyLinear,
-    has_product,
-    is_weight_only,
 )
+from pyengine.model.weights.float8 import Float8
 from pyengine.model.weights.matrix import Dense, Matrix, Packed
 from tests.model.llamas import prompts
+from tests.model.quantized import has_products
+from tests.model.test_block_linear import blocks
 from tests.model.test_float8_linear import CPU, ROWS, buffer, parts
 from tests.model.test_quantized_folders import FORMATS, twins
 from tests.model.test_torch_model import logits_after
@@ -44,6 +45,12 @@ def packed(
     )
 
 
+def float8(outputs: int, block: tuple[int, int], first: int = 0) -> Float8:
+    """Of a checkpoint that keeps the type of rows."""
+    wide = blocks(outputs, block, (0, first), seed=outputs, activations=None)
+    return wide.columns(slice(0, INPUTS))
+
+
 MATRICES = {
     "of AWQ": Matrix((packed(48, 4, 64, "zeros"),)),
     "of parts": Matrix((packed(32, 4, 32), packed(16, 4, 32))),
@@ -51,6 +58,10 @@ MATRICES = {
     "by output": Matrix((packed(48, 8, INPUTS, "zeros"),)),
     # As GGUF's Q4_K_M has queries and keys beside values.
     "mixed": Matrix((packed(16, 4, 32, "minimums"), packed(16, 4, 32), packed(16, 8, 16))),
+    "8-bit floats by output": Matrix((float8(48, (1, 320)),)),
+    "8-bit floats in blocks": Matrix((float8(40, (128, 128), first=96),)),
+    "8-bit floats of parts": Matrix((float8(24, (24, 320)), float8(16, (1, 320)))),
+    "8-bit floats beside integers": Matrix((float8(24, (1, 320)), packed(16, 8, 32))),
 }
 
 
@@ -78,12 +89,18 @@ def test_the_product_is_that_of_the_numbers_that_are_meant(kind: str, biased: bo
         for part in weight.parts
         if isinstance(part, Packed)
     )
+    floats = [part for part in weight.parts if isinstance(part, Float8)]
+    # A scale for each output and 128 of its inputs, or 32 where the share begins within a block.
+    step = 32 if "blocks" in kind else 128
+    small += sum(part.values.nbytes + 4 * part.shape[0] * -(-inputs // step) for part in floats)
     assert made.transfer.nbytes == small + 2 * outputs * biased
 
 
-def test_only_what_the_device_multiplies_stays_so() -> None:
+def test_only_what_the_device_multiplies_stays_so(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, bf16 = torch.device("cuda"), torch.bfloat16
-    assert all(is_weight_only(matrix, gpu, bf16) for matrix in MATRICES.values())
+    capability = [(8, 9)]
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability[0])
+    assert all(stay_packed([matrix], gpu, bf16) for matrix in MATRICES.values())
     one = MATRICES["of AWQ"]
     refused: list[tuple[Any, ...]] = [
         (one, CPU, bf16),
@@ -92,7 +109,11 @@ def test_only_what_the_device_multiplies_stays_so() -> None:
         (Matrix((packed(16, 8, 48),)), gpu, bf16),
     ]
     for given in refused:
-        assert not is_weight_only(*given)
+        weight, *where = given
+        assert not stay_packed([weight], *where)
+    capability[0] = (8, 6)
+    floats = [kind for kind in MATRICES if not stay_packed([MATRICES[kind]], gpu, bf16)]
+    assert floats == [kind for kind in MATRICES if "floats" in kind]
 
 
 def test_shares_of_ranks_are_cut_between_groups() -> None:
@@ -112,9 +133,16 @@ def test_shares_of_ranks_are_cut_between_groups() -> None:
         whole.columns(slice(0, 80))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "kind", [kind for kind in FORMATS if kind.startswith(("pack", "int", "awq", "gptq"))]
+    "kind",
+    [
+        "float-quantized, channels",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in FORMATS
+            if kind.startswith(("pack", "int", "awq", "gptq"))
+        ),
+    ],
 )
 def test_a_folder_of_them_says_what_its_dense_twin_says(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -128,8 +156,7 @@ def test_a_folder_of_them_says_what_its_dense_twin_says(
         return made[-1]
 
     monkeypatch.setattr(layers, "WeightOnlyLinear", noted)
-    monkeypatch.setattr(layers, "is_packed", lambda *_: False)
-    monkeypatch.setattr(layers, "is_weight_only", lambda weight, *_: has_product(weight))
+    has_products(monkeypatch)
     ours, twin = (GreedyRunner(folder) for folder in folders)
     # Of two layers; weights of inputs whose groups are in no order are dense.
     assert len(made) == (0 if "desc_act" in kind else 2 * 4)

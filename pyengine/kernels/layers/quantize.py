@@ -6,6 +6,8 @@ the one rounding. Whole rows take two passes, the second out of the cache.
 Bytes moved: rows * width numbers read, as many bytes written; 4 for each scale.
 """
 
+import math
+
 import torch
 
 from pyengine.kernels.chain import chained, wait_for_inputs
@@ -21,7 +23,7 @@ _SMALLEST = 2.0**-100  # of a row's largest number: a scale must not be 0
 
 @triton.jit
 def quantize_rows_kernel(
-    x_ptr, x_stride, out_ptr, out_stride, scale_ptr, width, LEAST: tl.constexpr,
+    x_ptr, x_stride, out_ptr, out_stride, scale_ptr, width, bound, LEAST: tl.constexpr,
     BLOCK: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """One program a row."""
@@ -34,7 +36,7 @@ def quantize_rows_kernel(
         column = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + column, mask=column < width, other=0.0).to(tl.float32)
         largest = tl.maximum(largest, tl.abs(x))
-    scale = tl.div_rn(tl.maximum(tl.max(largest, axis=0), LEAST), 448.0)
+    scale = tl.div_rn(tl.minimum(tl.maximum(tl.max(largest, axis=0), LEAST), bound), 448.0)
     tl.store(scale_ptr + row, scale)
     for start in range(0, width, BLOCK):
         column = start + tl.arange(0, BLOCK)
@@ -44,8 +46,10 @@ def quantize_rows_kernel(
         tl.store(out_ptr + column, x.to(out_ptr.dtype.element_ty), mask=column < width)
 
 
-def quantize_rows(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor) -> None:
-    """``x`` is about ``out * scales``.
+def quantize_rows(
+    x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, bound: float = math.inf
+) -> None:
+    """``x`` is about ``out * scales``, but for what is beyond ``bound``, which becomes so.
 
     Queues one kernel on the current stream; can be captured.
 
@@ -53,6 +57,7 @@ def quantize_rows(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor) -> N
         x: [rows, width], float32, bfloat16 or float16, each row in one piece, without NaN.
         out: float8_e4m3fn [rows, width], each row in one piece; written.
         scales: float32 [rows, 1], in one piece; written.
+        bound: Above 0.
 
     Raises:
         ValueError: Shapes, types or strides are others.
@@ -62,23 +67,26 @@ def quantize_rows(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor) -> N
     if rows and width:
         block = min(BLOCK, triton.next_power_of_2(width))
         quantize_rows_kernel[(rows,)](
-            x, x.stride(0), out, out.stride(0), scales, width,
+            x, x.stride(0), out, out.stride(0), scales, width, float(bound),
             LEAST=_SMALLEST, BLOCK=block, enable_fp_fusion=False, **chained(x.device),
         )  # fmt: skip
 
 
-def quantize_rows_reference(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor) -> None:
+def quantize_rows_reference(
+    x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, bound: float = math.inf
+) -> None:
     """As :func:`quantize_rows`, in torch."""
     _check(x, out, scales)
     numbers = x.float()
-    scales.copy_(numbers.abs().amax(dim=1, keepdim=True).clamp(min=_SMALLEST) / LARGEST)
+    largest = numbers.abs().amax(dim=1, keepdim=True)
+    scales.copy_(largest.clamp(min=_SMALLEST).clamp(max=bound) / LARGEST)
     out.copy_((numbers / scales).clamp(-LARGEST, LARGEST))
 
 
 @triton.jit
 def quantize_groups_kernel(
-    x_ptr, x_stride, out_ptr, out_stride, scale_ptr, scale_stride, width, LEAST: tl.constexpr,
-    GROUP: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False,
+    x_ptr, x_stride, out_ptr, out_stride, scale_ptr, scale_stride, width, bound,
+    LEAST: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """A grid of rows and blocks of their numbers, of whole groups each."""
     row = tl.program_id(0).to(tl.int64)
@@ -87,7 +95,7 @@ def quantize_groups_kernel(
     wait_for_inputs(CHAINED)
     x = tl.load(x_ptr + row * x_stride + column, mask=column < width, other=0.0).to(tl.float32)
     x = tl.reshape(x, [BLOCK // GROUP, GROUP])
-    scale = tl.div_rn(tl.maximum(tl.max(tl.abs(x), axis=1), LEAST), 448.0)
+    scale = tl.div_rn(tl.minimum(tl.maximum(tl.max(tl.abs(x), axis=1), LEAST), bound), 448.0)
     group = start // GROUP + tl.arange(0, BLOCK // GROUP)
     tl.store(scale_ptr + group * scale_stride + row, scale, mask=group * GROUP < width)
     x = tl.div_rn(x, tl.broadcast_to(scale[:, None], [BLOCK // GROUP, GROUP]))
@@ -96,8 +104,11 @@ def quantize_groups_kernel(
     tl.store(out_ptr + column, x.to(out_ptr.dtype.element_ty), mask=column < width)
 
 
-def quantize_groups(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, group: int) -> None:
-    """``x`` is about ``out`` times the scales of its groups.
+def quantize_groups(
+    x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, group: int, bound: float = math.inf
+) -> None:
+    """``x`` is about ``out`` times the scales of its groups, but for what is beyond ``bound``,
+    which becomes so.
 
     Queues one kernel on the current stream; can be captured.
 
@@ -106,6 +117,7 @@ def quantize_groups(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, gr
         out: float8_e4m3fn [rows, width], each row in one piece; written.
         scales: float32 [groups of a row, rows], those of a group in one piece; written.
         group: Neighbouring numbers that share a scale, a power of two; the last may be fewer.
+        bound: Above 0.
 
     Raises:
         ValueError: Shapes, types or strides are others.
@@ -115,20 +127,20 @@ def quantize_groups(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, gr
     if rows and width:
         block = max(group, min(BLOCK, triton.next_power_of_2(width)))
         quantize_groups_kernel[(rows, triton.cdiv(width, block))](
-            x, x.stride(0), out, out.stride(0), scales, scales.stride(0), width, LEAST=_SMALLEST,
-            GROUP=group, BLOCK=block, enable_fp_fusion=False, **chained(x.device),
+            x, x.stride(0), out, out.stride(0), scales, scales.stride(0), width, float(bound),
+            LEAST=_SMALLEST, GROUP=group, BLOCK=block, enable_fp_fusion=False, **chained(x.device),
         )  # fmt: skip
 
 
 def quantize_groups_reference(
-    x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, group: int
+    x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, group: int, bound: float = math.inf
 ) -> None:
     """As :func:`quantize_groups`, in torch."""
     _check_groups(x, out, scales, group)
     rows, width = x.shape
     numbers = torch.nn.functional.pad(x.float(), (0, -width % group))
     numbers = numbers.view(rows, len(scales), group)
-    scale = numbers.abs().amax(dim=2, keepdim=True).clamp(min=_SMALLEST) / LARGEST
+    scale = numbers.abs().amax(dim=2, keepdim=True).clamp(min=_SMALLEST).clamp(max=bound) / LARGEST
     scales.copy_(scale[:, :, 0].t())
     out.copy_((numbers / scale).clamp(-LARGEST, LARGEST).flatten(1)[:, :width])
 

@@ -7,7 +7,8 @@
     ├─ Packed  k_proj         integers of 4 or 8 bits, a scale for each group of inputs
     └─ Float8  v_proj         floats of 8 bits, a scale for each block
 
-Beside them there is :class:`pyengine.model.weights.microscaled.Microscaled`, floats of 4 bits.
+:class:`pyengine.model.weights.float8.Float8` has a file of its own, and so have floats of 4 bits,
+:class:`pyengine.model.weights.microscaled.Microscaled`.
 
 The parts of a matrix may differ in kind: a file may quantize values otherwise than keys.
 Architectures pass a matrix from :class:`pyengine.model.weights.sharding.Weights` to a device's
@@ -195,66 +196,6 @@ class Packed:
         if self.minimums is not None:
             weights -= self.minimums[..., None]
         return weights.reshape(outputs, inputs)
-
-
-@dataclass(frozen=True, eq=False)
-class Float8:
-    """Floats of 8 bits, and scales by block: weight = value * scale, in float32.
-
-    Attributes:
-        values: float8_e4m3fn [out, in].
-        scales: float32 [blocks of outputs, blocks of inputs].
-        block: Outputs and inputs of a block; blocks at the ends may be cut short.
-        first: The first output's and input's place within the first block.
-    """
-
-    values: NDArray[Any]
-    scales: NDArray[np.float32]
-    block: tuple[int, int]
-    first: tuple[int, int] = (0, 0)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """See :class:`Part`."""
-        outputs, inputs = self.values.shape
-        return outputs, inputs
-
-    @property
-    def nbytes(self) -> int:
-        """See :class:`Part`."""
-        return self.values.nbytes + self.scales.nbytes
-
-    def rows(self, rows: slice) -> "Float8":
-        """See :class:`Part`."""
-        blocks, first = self._blocks(rows, 0)
-        return Float8(self.values[rows], self.scales[blocks], self.block, (first, self.first[1]))
-
-    def columns(self, columns: slice) -> "Float8":
-        """See :class:`Part`; any cut will do."""
-        blocks, first = self._blocks(columns, 1)
-        values, scales = self.values[:, columns], self.scales[:, blocks]
-        return Float8(values, scales, self.block, (self.first[0], first))
-
-    def dequantized(self) -> NDArray[np.float32]:
-        """See :class:`Part`."""
-        weights: NDArray[np.float32] = self.values.astype(np.float32)
-        below, beside = (
-            (np.arange(size) + first) // block
-            for size, first, block in zip(self.shape, self.first, self.block, strict=True)
-        )
-        weights *= self.scales[below][:, beside]
-        return weights
-
-    def reordered(self, order: NDArray[np.intp]) -> "Float8":
-        """See :class:`Part`; every row gets scales of its own."""
-        scales = self.scales[(order + self.first[0]) // self.block[0]]
-        return Float8(self.values[order], scales, (1, self.block[1]), (0, self.first[1]))
-
-    def _blocks(self, cut: slice, axis: int) -> tuple[slice, int]:
-        """The blocks that ``cut`` touches, and its place within the first."""
-        start, stop = self.first[axis] + cut.start, self.first[axis] + cut.stop
-        size = self.block[axis]
-        return slice(start // size, -(-stop // size)), start % size
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,8 +35,8 @@ class TorchOps:
             value_scale), see
             :mod:`pyengine.kernels.layers.rope`.
         gated: (gate_up, out, activation, limit), see :mod:`pyengine.kernels.layers.activation`.
-        quantize_rows: (x, out, scales), see :mod:`pyengine.kernels.layers.quantize`.
-        quantize_groups: (x, out, scales, group), see there.
+        quantize_rows: (x, out, scales, bound), see :mod:`pyengine.kernels.layers.quantize`.
+        quantize_groups: (x, out, scales, group, bound), see there.
         quantize_by: (x, scale, out), see there.
         block_product: (x, x_scales, weight, scales, bias or None, step, out), see
             :mod:`pyengine.kernels.layers.block_product`.
@@ -71,8 +71,8 @@ class TorchOps:
         None,
     ]
     gated: Callable[[torch.Tensor, torch.Tensor, str, float | None], None]
-    quantize_rows: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
-    quantize_groups: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int], None]
+    quantize_rows: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], None]
+    quantize_groups: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int, float], None]
     quantize_by: Callable[[torch.Tensor, float, torch.Tensor], None]
     block_product: Callable[
         [

@@ -1,9 +1,9 @@
 """The linear layers of experts on a device: quantized weights stay as files have them where there
 is a product for them, others become dense.
 
-Floats of 8 bits multiply rows of 8 bits. Of others weights alone are quantized: rows keep their
-type, and the numbers that are multiplied are those of dense experts of the same file. Gates may be
-stored otherwise than ups: a product each.
+Floats of 8 bits multiply rows of 8 bits, if the checkpoint means them to. Of others weights alone
+are quantized: rows keep their type, and the numbers that are multiplied are those of dense experts
+of the same file. Gates may be stored otherwise than ups: a product each.
 """
 
 from collections.abc import Sequence
@@ -23,26 +23,8 @@ from pyengine.model.torch.layers.grouped_experts import (
     GroupedLinear,
     has_grouped_mm,
 )
-from pyengine.model.torch.layers.packed_weights import kinds, shares
-from pyengine.model.torch.layers.weight_only_linear import DTYPES
-from pyengine.model.weights.matrix import Float8, Matrix
-
-_FLOAT8 = (8, 9)
-"""The compute capability from which on a GPU reads floats of 8 bits."""
-
-
-def stay_packed(weights: Sequence[Matrix], device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether a product takes these as they are stored, rows of ``dtype`` and this device."""
-    if device.type != "cuda" or dtype not in DTYPES or not are_alike(weights):
-        return False
-    floats = any(isinstance(part, Float8) for part in weights[0].parts)
-    return not floats or torch.cuda.get_device_capability(device) >= _FLOAT8
-
-
-def are_alike(weights: Sequence[Matrix]) -> bool:
-    """Whether all layers have parts of the same kinds, for which there is a product."""
-    first = kinds(weights[0])
-    return first is not None and all(kinds(weight) == first for weight in weights[1:])
+from pyengine.model.torch.layers.packed_weights import shares, stay_packed
+from pyengine.model.weights.matrix import Matrix
 
 
 class PackedExpertLinear:

@@ -9,21 +9,21 @@ from collections.abc import Sequence
 
 import torch
 
-from pyengine.kernels.layers.quantize import FLOAT8
 from pyengine.model.torch.device.ops import TorchOps
 from pyengine.model.torch.device.transfer import Transfer
-from pyengine.model.torch.layers.block_linear import step_of
 from pyengine.model.torch.layers.packed_weights import shares
-from pyengine.model.weights.matrix import Float8, Matrix
+from pyengine.model.torch.layers.rounded_rows import rounded_by_step
+from pyengine.model.weights.float8 import activations_of, step_of
+from pyengine.model.weights.matrix import Matrix
 
 
 def are_float8(weights: Sequence[Matrix]) -> bool:
     """Whether :class:`Float8ExpertLinear` is for layers that are all alike: all parts are floats
-    with scales for steps of as many inputs.
+    with scales for steps of as many inputs, and rows become such, too.
     """
     parts = weights[0].parts
     steps = {step_of(Matrix((part,))) for part in parts}
-    return all(isinstance(part, Float8) for part in parts) and len(steps) == 1
+    return activations_of(weights[0]) is not None and len(steps) == 1
 
 
 class Float8ExpertLinear:
@@ -46,6 +46,9 @@ class Float8ExpertLinear:
             biases: [experts, out] on the device, or None.
             transfer: Brings weights there.
         """
+        activations = activations_of(weights[0])
+        assert activations is not None
+        self._activations = activations
         self._ops = ops
         self._biases = biases
         [share] = shares(weights, transfer)
@@ -53,12 +56,8 @@ class Float8ExpertLinear:
 
     def __call__(self, x: torch.Tensor, experts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
         """See :class:`ExpertLinear`."""
-        (rows, inputs), weight, ops = x.shape, self._weight, self._ops
-        small = torch.empty(rows, inputs, dtype=FLOAT8, device=x.device)
-        # Kernels are compiled for distances that are multiples of 16.
-        room = x.new_empty(weight.scales.shape[1], -(-rows // 16) * 16, dtype=torch.float32)
-        scales = room[:, :rows]
-        ops.quantize_groups(x, small, scales, weight.group)
-        out = x.new_empty(rows, weight.shape[1])
+        weight, ops = self._weight, self._ops
+        small, scales = rounded_by_step(ops, x, weight.group, self._activations)
+        out = x.new_empty(len(x), weight.shape[1])
         ops.grouped_block(small, scales, weight, self._biases, ends, out)
         return out

@@ -5,31 +5,20 @@ them as they are. Weights with scales for blocks of inputs are
 :class:`pyengine.model.torch.layers.block_linear.BlockLinear`'s.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pyengine.distributed.group import Group
 from pyengine.model.architectures.parts import Buffer
-from pyengine.model.torch.device.ops import TorchOps
-from pyengine.model.torch.device.transfer import Transfer
-from pyengine.model.weights.matrix import Float8, Matrix
+from pyengine.model.torch.layers.rounded_rows import rounded_by_row
+from pyengine.model.torch.layers.weight_only_linear import Device
+from pyengine.model.weights.float8 import Float8, activations_of
+from pyengine.model.weights.matrix import Matrix
 
 _MULTIPLE = 16
 _CAPABILITY = (9, 0)
-
-
-class Rows(Protocol):
-    """What layers need of :class:`pyengine.model.torch.layers.parts.TorchParts`."""
-
-    group: Group
-    ops: TorchOps
-    transfer: Transfer
-
-    def float8_rows(self, width: int, groups: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-        """Room for the quantized rows of any layer of so many inputs, and for their scales."""
 
 
 def is_float8(weight: Matrix, device: torch.device, dtype: torch.dtype) -> bool:
@@ -38,39 +27,40 @@ def is_float8(weight: Matrix, device: torch.device, dtype: torch.dtype) -> bool:
         return False
     outputs, inputs = weight.shape
     by_output = all(isinstance(part, Float8) and part.scales.shape[1] == 1 for part in weight.parts)
-    return by_output and dtype == torch.bfloat16 and outputs % _MULTIPLE == inputs % _MULTIPLE == 0
+    fits = dtype == torch.bfloat16 and outputs % _MULTIPLE == inputs % _MULTIPLE == 0
+    return by_output and fits and activations_of(weight) is not None
 
 
 class Float8Linear:
     """x W^T + b."""
 
     def __init__(
-        self, parts: Rows, weight: Matrix, bias: NDArray[Any] | None, *, reduce: bool
+        self, parts: Device, weight: Matrix, bias: NDArray[Any] | None, *, reduce: bool
     ) -> None:
         """Copy the weights.
 
         Args:
             parts: The parts of the device.
-            weight: Of this rank, [out, in].
+            weight: Of this rank, [out, in], for which :func:`is_float8` may be true.
             bias: [out].
             reduce: The results of all ranks are summed.
         """
-        transfer = parts.transfer
+        activations, transfer = activations_of(weight), parts.transfer
+        assert activations is not None
+        self._activations = activations
         self._weight = transfer.stored(float8_values(weight))
         self._scales = transfer.vector(_scales(weight), torch.float32)[None]  # [1, out]
         mine = None if reduce and parts.group.rank else bias
         self._bias = None if mine is None else transfer.vector(mine)
-        self._rows, scales = parts.float8_rows(weight.shape[1])
-        self._row_scales = scales.view(-1, 1)
         self._parts = parts
         self._reduce = reduce
 
     def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, in] -> ``out`` [rows, out]."""
-        result, quantized, scales = out.tensor[:rows], self._rows[:rows], self._row_scales[:rows]
-        self._parts.ops.quantize_rows(x.tensor[:rows], quantized, scales)
+        result = out.tensor[:rows]
+        small, scales = rounded_by_row(self._parts.ops, x.tensor[:rows], self._activations)
         torch._scaled_mm(
-            quantized,
+            small,
             self._weight.t(),
             scale_a=scales,
             scale_b=self._scales,

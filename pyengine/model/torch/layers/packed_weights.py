@@ -7,13 +7,20 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pyengine.kernels.layers.packed_tensor import PackedTensor, takes_groups
 from pyengine.model.torch.device.transfer import Transfer
-from pyengine.model.torch.layers.block_linear import scales_of_steps, step_of
-from pyengine.model.weights.matrix import Float8, Matrix, Packed, Part
+from pyengine.model.weights.float8 import Float8, scales_of_steps, step_of
+from pyengine.model.weights.matrix import Matrix, Packed, Part
 from pyengine.model.weights.microscaled import GROUP, Microscaled
+
+DTYPES = (torch.bfloat16, torch.float16)
+"""The types of rows that such products take."""
+
+_FLOAT8 = (8, 9)
+"""The compute capability from which on a GPU reads floats of 8 bits."""
 
 _NARROW = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
 
@@ -29,6 +36,26 @@ class Share:
 
     outputs: slice
     weight: PackedTensor
+
+
+def stay_packed(weights: Sequence[Matrix], device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether products take these as they are stored, rows of ``dtype`` and this device: all layers
+    have parts of the same kinds, for which there is one.
+    """
+    first = kinds(weights[0])
+    if first is None or any(kinds(weight) != first for weight in weights[1:]):
+        return False
+    floats = any(isinstance(part, Float8) for part in weights[0].parts)
+    return has_products(device, dtype, floats=floats)
+
+
+def has_products(device: torch.device, dtype: torch.dtype, *, floats: bool) -> bool:
+    """Whether ``device`` multiplies rows of ``dtype`` by packed weights, ``floats`` of 8 bits among
+    them.
+    """
+    if device.type != "cuda" or dtype not in DTYPES:
+        return False
+    return not floats or torch.cuda.get_device_capability(device) >= _FLOAT8
 
 
 def kinds(weight: Matrix) -> list[tuple[object, ...]] | None:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from pyengine._core import CpuKernels
 from pyengine.distributed.group import Alone, Group
 from pyengine.kernels.layers.activation import activated
-from pyengine.kernels.layers.quantize import FLOAT8
 from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.architectures.parts import (
     Activation,
@@ -31,7 +30,7 @@ from pyengine.model.torch.device.memory import logits_bytes
 from pyengine.model.torch.device.ops import TorchOps, torch_ops
 from pyengine.model.torch.device.transfer import Transfer
 from pyengine.model.torch.layers.block_linear import BlockLinear, is_blocks
-from pyengine.model.torch.layers.expert_layers import load_layers, stay_packed
+from pyengine.model.torch.layers.expert_layers import load_layers
 from pyengine.model.torch.layers.experts import ExpertProducts, TorchExperts
 from pyengine.model.torch.layers.float8_linear import Float8Linear, is_float8
 from pyengine.model.torch.layers.fused_selection import FusedMixtures
@@ -47,9 +46,9 @@ from pyengine.model.torch.layers.norms import (
 )
 from pyengine.model.torch.layers.packed_experts import PackedExperts
 from pyengine.model.torch.layers.packed_linear import DTYPES, PackedLinear, is_packed
-from pyengine.model.torch.layers.packed_weights import Share, shares
+from pyengine.model.torch.layers.packed_weights import Share, shares, stay_packed
 from pyengine.model.torch.layers.tables import PackedTable, TorchTable, is_packed_table
-from pyengine.model.torch.layers.weight_only_linear import WeightOnlyLinear, is_weight_only
+from pyengine.model.torch.layers.weight_only_linear import WeightOnlyLinear
 from pyengine.model.weights.matrix import Matrix
 
 
@@ -116,8 +115,6 @@ class TorchParts:
         self._tables: dict[Matrix, torch.Tensor] = {}
         self._packed_tables: dict[Matrix, list[Share]] = {}
         self._angles: dict[int, tuple[NDArray[np.float32], torch.Tensor]] = {}
-        self._float8_rows: dict[int, torch.Tensor] = {}
-        self._float8_scales: dict[int, torch.Tensor] = {}
 
     def loaded(self) -> None:
         """Wait for the weights.
@@ -160,23 +157,12 @@ class TorchParts:
             return Float8Linear(self, weight, bias, reduce=reduce)
         if is_blocks(weight, self.device, self.dtype):
             return BlockLinear(self, weight, bias, reduce=reduce)
-        if tensor is None and is_weight_only(weight, self.device, self.dtype):
+        if tensor is None and stay_packed([weight], self.device, self.dtype):
             return WeightOnlyLinear(self, shares([weight], self.transfer), bias, reduce=reduce)
         if tensor is None:
             tensor = self.transfer.matrix(weight)
         vector = None if bias is None else self.transfer.vector(bias)
         return TorchLinear(self, tensor, vector, reduce=reduce)
-
-    def float8_rows(self, width: int, groups: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
-        """Room for the quantized rows of any layer of ``width`` inputs: float8_e4m3fn [tokens,
-        width], and float32 [groups, tokens] for the scales of each row's groups.
-        """
-        tokens, device = self.max_tokens, self.device
-        if width not in self._float8_rows:
-            self._float8_rows[width] = torch.zeros(tokens, width, device=device).to(FLOAT8)
-        if groups not in self._float8_scales:
-            self._float8_scales[groups] = torch.zeros(groups, tokens, device=device)
-        return self._float8_rows[width], self._float8_scales[groups]
 
     @cached_property
     def kernels(self) -> CpuKernels:

@@ -6,8 +6,7 @@ import torch
 
 from pyengine.model.architectures.parts import Buffer
 from pyengine.model.torch.device.ops import TorchOps
-from pyengine.model.torch.layers.expert_layers import stay_packed
-from pyengine.model.torch.layers.packed_weights import Share
+from pyengine.model.torch.layers.packed_weights import Share, stay_packed
 from pyengine.model.weights.matrix import Matrix
 
 

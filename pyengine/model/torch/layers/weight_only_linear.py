@@ -1,24 +1,21 @@
-"""Linear layers whose weights are integers of 4 or 8 bits, or MXFP4, on a GPU.
+"""Linear layers whose weights alone are quantized, on a GPU: integers of 4 or 8 bits, MXFP4, and
+8-bit floats where the checkpoint does not round rows.
 
-Weights alone are quantized (``W4A16``, ``W8A16``): rows keep their type, and the numbers that are
-multiplied are those of a dense layer of the same file. What one layer mixes (queries in 4 bits,
-values in 6) stays mixed: a product each.
+Rows keep their type (``W4A16``, ``W8A16``), and the numbers that are multiplied are those of a
+dense layer of the same file. What one layer mixes (queries in 4 bits, values in 6) stays mixed: a
+product each.
 """
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import torch
 from numpy.typing import NDArray
 
 from pyengine.distributed.group import Group
 from pyengine.model.architectures.parts import Buffer
 from pyengine.model.torch.device.ops import TorchOps
 from pyengine.model.torch.device.transfer import Transfer
-from pyengine.model.torch.layers.packed_weights import Share, kinds
-from pyengine.model.weights.matrix import Float8, Matrix
-
-DTYPES = (torch.bfloat16, torch.float16)
+from pyengine.model.torch.layers.packed_weights import Share
 
 
 class Device(Protocol):
@@ -27,20 +24,6 @@ class Device(Protocol):
     group: Group
     ops: TorchOps
     transfer: Transfer
-
-
-def is_weight_only(weight: Matrix, device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether :class:`WeightOnlyLinear` is for these weights, rows of ``dtype`` and this device."""
-    return device.type == "cuda" and dtype in DTYPES and has_product(weight)
-
-
-def has_product(weight: Matrix) -> bool:
-    """Whether all parts are numbers in groups that there is a product for.
-
-    Floats of 8 bits are for :mod:`pyengine.model.torch.layers.block_linear`.
-    """
-    floats = any(isinstance(part, Float8) for part in weight.parts)
-    return not floats and kinds(weight) is not None
 
 
 class WeightOnlyLinear:

@@ -10,8 +10,9 @@
     float-quantized  weight             float8_e4m3 [out, in]
                      weight_scale       [1], [out, 1], or by block
 
-Folders may ask that activations be quantized, too (W8A8): kernels decide that for themselves, and
-are at least as exact.
+Where 'input_activations' are 8-bit floats, rows meet weights of such as such (W8A8), by scales that
+kernels compute for each of them, whatever scales a folder has. All other rows keep their type, so
+that they are at least as exact as a folder asks for.
 """
 
 import re
@@ -23,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine.errors import ModelLoadError
+from pyengine.model.weights.float8 import Float8Activations
 from pyengine.model.weights.matrix import Packed, Part
 from pyengine.model.weights.quantization.fp8 import float8
 from pyengine.model.weights.quantization.scheme import Reader, refuse
@@ -90,6 +92,7 @@ class _Weights:
     strategy: str
     group: int
     block: tuple[int, int] | None
+    activations: Float8Activations | None
 
     @classmethod
     def of(cls, group: Mapping[str, Any], given: Mapping[str, Any]) -> "_Weights":
@@ -111,6 +114,7 @@ class _Weights:
             strategy,
             int(weights.get("group_size") or -1),
             (int(block[0]), int(block[1])) if block else None,
+            _activations(group.get("input_activations")),
         )
 
     def __call__(
@@ -121,7 +125,8 @@ class _Weights:
         if self.is_float:
             by_row = {"tensor": shape, "channel": (1, inputs), "group": (1, self.group)}
             block = self.block or by_row[self.strategy]
-            return float8(tensors, layer, shape, block, "weight_scale").rows(rows).columns(columns)
+            weight = float8(tensors, layer, shape, block, "weight_scale", self.activations)
+            return weight.rows(rows).columns(columns)
         if f"{layer}.weight_g_idx" in tensors:
             raise ModelLoadError(
                 f"'{layer}.weight_g_idx' in {tensors.folder}: groups in the order of activations "
@@ -168,6 +173,12 @@ class _Weights:
             tensors.scales(name, outputs, groups).astype(np.int8), (outputs, groups)
         )
         return _unsigned(signed, self.bits)
+
+
+def _activations(given: Mapping[str, Any] | None) -> Float8Activations | None:
+    """What a group's 'input_activations' ask for of rows that meet 8-bit floats."""
+    floats = given is not None and given.get("type") == "float" and given.get("num_bits", 8) == 8
+    return Float8Activations() if floats else None
 
 
 def _unsigned(signed: NDArray[np.int8], bits: int) -> NDArray[np.uint8]:

@@ -5,6 +5,11 @@
     weight            float8_e4m3 [out, in]
     weight_scale_inv  float32 [out / 128, in / 128]     the factor of a block, whatever its name
     weight_scale      float32 []                        of a whole tensor, where there are no blocks
+
+Rows of activations become 8 bits, too, with scales of their own; those that 'activation_scheme' has
+in the files ("static") are not read, as a scale of each row is at least as exact. They keep their
+type where a folder has no scheme, or asks for its weights to be computed with as dense ones
+('dequantize').
 """
 
 from collections.abc import Mapping
@@ -13,16 +18,13 @@ from typing import Any
 import ml_dtypes
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.weights.matrix import Float8
+from pyengine.model.weights.float8 import Float8, Float8Activations
 from pyengine.model.weights.quantization.scheme import Reader, is_ignored, refuse
 from pyengine.model.weights.tensors import Tensors
 
 
 class BlockFp8:
-    """All linear layers but those of 'modules_to_not_convert', and those the files have dense.
-
-    How activations are to be quantized ('activation_scheme') is the kernels' affair: they are not.
-    """
+    """All linear layers but those of 'modules_to_not_convert', and those the files have dense."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         """The scheme of a 'quantization_config'.
@@ -30,7 +32,9 @@ class BlockFp8:
         Raises:
             ModelLoadError: It asks for what is not supported.
         """
-        refuse(given, fmt=("e4m3",), activation_scheme=("dynamic", "static"))
+        refuse(given, fmt=("e4m3",), activation_scheme=("dynamic", "static", None))
+        kept = given.get("dequantize") or given.get("activation_scheme", "dynamic") is None
+        self._activations = None if kept else Float8Activations()
         block = given.get("weight_block_size")
         self._block = (int(block[0]), int(block[1])) if block else None
         ignored = given.get("modules_to_not_convert") or given.get("ignored_layers")
@@ -45,13 +49,27 @@ class BlockFp8:
     ) -> Float8:
         block = self._block or shape
         name = "weight_scale_inv" if self._block else "weight_scale"
-        return float8(tensors, layer, shape, block, name).rows(rows).columns(columns)
+        weight = float8(tensors, layer, shape, block, name, self._activations)
+        return weight.rows(rows).columns(columns)
 
 
 def float8(
-    tensors: Tensors, layer: str, shape: tuple[int, int], block: tuple[int, int], scales: str
+    tensors: Tensors,
+    layer: str,
+    shape: tuple[int, int],
+    block: tuple[int, int],
+    scales: str,
+    activations: Float8Activations | None,
 ) -> Float8:
     """The weights of a layer of 8-bit floats, whose scales are called ``scales``.
+
+    Args:
+        tensors: Of the folder.
+        layer: The layer's name.
+        shape: Of its weights.
+        block: Outputs and inputs that share a scale.
+        scales: The scales' name within the layer.
+        activations: How rows become 8 bits, if they do.
 
     Raises:
         ModelLoadError: A tensor is missing, or has another shape or type.
@@ -63,4 +81,5 @@ def float8(
             "float8_e4m3"
         )
     blocks = (-(-size // side) for size, side in zip(shape, block, strict=True))
-    return Float8(weight, tensors.scales(f"{layer}.{scales}", *blocks), block)
+    found = tensors.scales(f"{layer}.{scales}", *blocks)
+    return Float8(weight, found, block, activations=activations)

@@ -6,6 +6,7 @@ from typing import Any
 from pyengine.errors import ModelLoadError
 from pyengine.model.weights.quantization.awq import Awq
 from pyengine.model.weights.quantization.compressed_tensors import CompressedTensors
+from pyengine.model.weights.quantization.fbgemm_fp8 import FbgemmFp8
 from pyengine.model.weights.quantization.fp8 import BlockFp8
 from pyengine.model.weights.quantization.gptq import Gptq
 from pyengine.model.weights.quantization.mxfp4 import Mxfp4
@@ -14,6 +15,7 @@ from pyengine.model.weights.quantization.scheme import QuantizationScheme
 METHODS: dict[str, Callable[[Mapping[str, Any]], QuantizationScheme]] = {
     "awq": Awq,
     "compressed-tensors": CompressedTensors,
+    "fbgemm_fp8": FbgemmFp8,
     "fp8": BlockFp8,
     "gptq": Gptq,
     "mxfp4": Mxfp4,

@@ -238,6 +238,20 @@ def test_steps_do_not_wait_for_the_device(name: str) -> None:
         bench.check()
 
 
+@pytest.mark.parametrize("group", [2, 4])
+@pytest.mark.parametrize("counts", [[1] * 9, [1, 1, 300], [5, 3, 1]], ids=str)
+def test_plans_behind_the_first_are_made_by_the_planner_itself(
+    counts: list[int], group: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench("flashinfer", llama(num_heads=8 * group))
+    for more in (100, 37, 2000):
+        bench.fill([count + more for count in counts], counts)
+        bench.plan(bench.backend.variant(bench.step), len(counts), sum(counts), captured=False)
+        bench.attend(sum(counts))
+        bench.check()
+    assert caplog.records == []
+
+
 @pytest.mark.skipif(find_spec("flashinfer") is None, reason="flashinfer is not installed")
 def test_the_library_takes_the_calls_that_are_made() -> None:
     import flashinfer

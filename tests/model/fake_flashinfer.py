@@ -1,14 +1,16 @@
 """FlashInfer's wrappers as version 0.7.2 has them, over a device that works when it is waited for.
 
 The parameters of the real ones, as far as they are used, are written down here as facts; every call
-is noted, and a test on a GPU binds what is noted to the installed library's. The kernels that
+is noted, and a test on a GPU binds what is noted to the installed library's. So are the attributes
+that ``run`` reads, and what the compiled module's ``plan`` is called with. The kernels that
 ``auto`` picks are a GPU's of Hopper, or of another one, and refuse the types that these do not
 take. What a plan is given is read when the device comes to it, as an asynchronous copy from pinned
-memory does; and so is what it writes into pinned memory of the wrapper's own.
+memory does; and so is what the module writes into pinned memory of the wrapper's own.
 """
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -23,6 +25,8 @@ class Device:
 
     def __init__(self, *, hopper: bool = True) -> None:
         self.hopper = hopper
+        # Arguments of modules' plan beside those of 0.7.2.
+        self.more_arguments = 0
         self.queue: list[Callable[[], object]] = []
         self.calls: list[tuple[str, dict[str, Any]]] = []
         # The library's class, the method, and the names of what it was called with.
@@ -30,6 +34,10 @@ class Device:
 
     def add(self, work: Callable[[], object]) -> None:
         self.queue.append(work)
+
+    def on_host(self) -> AbstractContextManager[None]:
+        """Around what the library does on the host."""
+        return nullcontext()
 
     def finish(self) -> None:
         while self.queue:
@@ -39,7 +47,8 @@ class Device:
         def bind(wrapper: type[_Wrapper]) -> Callable[..., Any]:
             def make(**given: Any) -> Any:
                 self.note(wrapper, "__init__", given)
-                made: Any = wrapper(self, **given)
+                with self.on_host():
+                    made: Any = wrapper(self, **given)
                 for name in ("reset_workspace_buffer", "plan", "run"):
                     setattr(made, name, self._noting(wrapper, name, getattr(made, name)))
                 return made
@@ -51,6 +60,7 @@ class Device:
             bind(BatchPrefill),
             lambda *states: self.add(lambda: merge_state_in_place(*states)),
             lambda: Mark(self),
+            lambda target, source: self.add(lambda: target.copy_(source)),
             flash3=self.hopper,
         )
 
@@ -62,7 +72,8 @@ class Device:
     ) -> Callable[..., Any]:
         def noted(**given: Any) -> Any:
             self.note(wrapper, name, given)
-            return method(**given)
+            with self.on_host():
+                return method(**given)
 
         return noted
 
@@ -116,62 +127,165 @@ class Mark:
             self._device.queue.pop(0)()
 
 
+class Info(list[int]):
+    """Where a plan lies in its workspace; which of the wrapper's plans it is, its longest row."""
+
+    stamp: int
+    longest: int
+
+
+class Module:
+    """Kernels compiled for a wrapper, and their planner: its arguments by position, as 0.7.2's."""
+
+    def __init__(self, device: Device, name: str, *, tensor_cores: bool, backend: str) -> None:
+        self._device, self._name = device, name
+        self._tensor_cores, self._backend = tensor_cores, backend
+        self._last: object = None
+
+    def plan(self, *given: Any) -> Info:
+        with self._device.on_host():
+            return self._plan(*given)
+
+    def _plan(self, *given: Any) -> Info:
+        workspace, places, pinned, *rest = given
+        assert workspace.dtype == places.dtype == pinned.dtype == torch.uint8
+        assert len(pinned) == len(places)
+        wanted: list[Any]
+        arrays, numbers = (rest[:3], rest[3:]) if self._tensor_cores else (rest[:1], rest[1:])
+        assert all(each.dtype == torch.int32 for each in arrays)
+        if self._tensor_cores:
+            wanted = [*[int] * 5, bool, int, int, bool, int]
+            wanted += [int, bool, int, int] if self._backend == "fa2" else []
+            query_start, indptr, kv_length = arrays
+            tokens, rows, _, _, page_size, graph = numbers[:6]
+            assert len(query_start) == len(indptr) == rows + 1 == len(kv_length) + 1
+            pages = -(-kv_length.long() // page_size)
+            assert torch.equal(pages, indptr.diff().long())
+            assert query_start[-1] <= tokens if graph else query_start[-1] == tokens
+        else:
+            wanted = [*[int] * 4, bool, int, float, int, int, torch.Tensor, torch.Tensor]
+            assert len(arrays[0]) == numbers[0] + 1
+        wanted += [int] * self._device.more_arguments
+        if [type(number) for number in numbers] != wanted:
+            raise TypeError(f"plan takes {wanted}")
+        plain = [each.dtype if isinstance(each, torch.Tensor) else each for each in numbers]
+        content = [each.tolist() for each in arrays], plain
+        stamp = pinned[:8].view(torch.int64)
+        if content != self._last:  # what is the same is no other plan
+            self._last = content
+            stamp += 1 if int(stamp) else (id(pinned) % 2**31 << 32) + 1
+        self._device.add(lambda: places[:8].copy_(pinned[:8]))
+        info = Info([hash(str(content))])
+        info.stamp = int(stamp)
+        info.longest = int(arrays[0].diff().max()) if self._tensor_cores else 1
+        return info
+
+
 class _Wrapper:
     """The copies that plans queue. Buffers of a graph have addresses that stay."""
 
     name = real = ""
+    use_tensor_cores = True
+    _cached_module: Module
+    _plan_info: Info
 
-    def __init__(self, device: Device, **buffers: torch.Tensor | None) -> None:
+    def __init__(
+        self,
+        device: Device,
+        workspace: torch.Tensor,
+        query_start: torch.Tensor | None,
+        indptr: torch.Tensor | None,
+        indices: torch.Tensor | None,
+        last_page_len: torch.Tensor | None,
+    ) -> None:
         self._device = device
-        self._buffers = {key: each for key, each in buffers.items() if each is not None}
-        self._pinned = torch.zeros(1, dtype=torch.int64)
-        self._stamp = torch.zeros(1, dtype=torch.int64)
-        self.workspaces: Any = None
-        device.calls.append((f"{self.name}.init", {"captured": bool(self._buffers)}))
+        self._float_workspace_buffer = workspace
+        self.is_cuda_graph_enabled = indptr is not None
+        self._qo_indptr_buf, self._paged_kv_indptr_buf = query_start, indptr
+        self._paged_kv_indices_buf, self._paged_kv_last_page_len_buf = indices, last_page_len
+        self._max_total_num_rows: int | None = None
+        self._qo_indptr_last = 0
+        device.calls.append((f"{self.name}.init", {"captured": self.is_cuda_graph_enabled}))
 
-    def _copy(self, name: str, given: torch.Tensor, on_device: bool) -> None:
+    def reset_workspace_buffer(
+        self, float_workspace_buffer: torch.Tensor, int_workspace_buffer: torch.Tensor
+    ) -> None:
+        self._float_workspace_buffer = float_workspace_buffer
+        self._int_workspace_buffer = int_workspace_buffer
+        self._pin_memory_int_workspace_buffer = torch.zeros_like(int_workspace_buffer)
+
+    def _copied(
+        self, buffer: torch.Tensor | None, given: torch.Tensor, *, on_device: bool = False
+    ) -> torch.Tensor:
+        """``given`` on the device: in the graph's buffer, if there is one."""
         assert given.dtype == torch.int32
-        if name in self._buffers:
-            buffer = self._buffers[name]
+        if on_device:
+            if not self.is_cuda_graph_enabled:
+                return given
+            assert buffer is not None
             assert len(given) <= len(buffer)
-            if on_device:  # or the real one copies, and waits
-                assert given.data_ptr() == buffer.data_ptr()
-                return
-            assert len(given) == len(buffer)
-            self._device.add(lambda: buffer.copy_(given))
-            self._tables[name] = buffer
-        elif on_device:
-            self._tables[name] = given
-        else:
+            assert given.data_ptr() == buffer.data_ptr()  # or the real one copies, and waits
+            return buffer
+        if not self.is_cuda_graph_enabled:
             target = torch.zeros_like(given)
-            self._device.add(lambda: target.copy_(given))
-            self._tables[name] = target
+        else:
+            assert buffer is not None
+            target = buffer
+        assert len(given) == len(target)
+        self._device.add(lambda: target.copy_(given))
+        return target
 
-    def _plan(self, host: dict[str, torch.Tensor], indices: torch.Tensor, **given: Any) -> None:
-        self._tables: dict[str, torch.Tensor] = {}
-        for name, each in host.items():
-            self._copy(name, each, on_device=False)
-        self._copy("indices", indices, on_device=True)
-        self._tables.setdefault("indices", self._buffers.get("indices", indices))
-        # The wrapper's own pinned memory: a number that the device has to find unchanged.
-        stamp = int(self._pinned) + 1
-        self._pinned.fill_(stamp)
-        self._device.add(lambda: self._stamp.copy_(self._pinned))
-        self._planned = stamp
+    def _plan(
+        self,
+        module: Module,
+        host: tuple[torch.Tensor | None, torch.Tensor, torch.Tensor],
+        indices: torch.Tensor,
+        arguments: tuple[Any, ...],
+        **given: Any,
+    ) -> None:
+        query_start, indptr, last_page_len = host
+        if query_start is not None:
+            self._qo_indptr_buf = self._copied(self._qo_indptr_buf, query_start)
+        self._paged_kv_indptr_buf = self._copied(self._paged_kv_indptr_buf, indptr)
+        self._paged_kv_last_page_len_buf = self._copied(
+            self._paged_kv_last_page_len_buf, last_page_len
+        )
+        self._paged_kv_indices_buf = self._copied(
+            self._paged_kv_indices_buf, indices, on_device=True
+        )
+        self._cached_module = module
+        more = (0,) * self._device.more_arguments
+        self._plan_info = module.plan(
+            self._float_workspace_buffer,
+            self._int_workspace_buffer,
+            self._pin_memory_int_workspace_buffer,
+            *arguments,
+            *more,
+        )
         self.given = given
         self._device.calls.append((f"{self.name}.plan", given))
 
     def _queue(self, work: Callable[[dict[str, torch.Tensor]], None]) -> None:
-        planned, tables = self._planned, self._tables
+        """Queue ``work``, which finds the tables that the wrapper has now."""
+        planned, places = self._plan_info.stamp, self._int_workspace_buffer[:8].view(torch.int64)
+        graph, tables = self.is_cuda_graph_enabled, {
+            "indptr": self._paged_kv_indptr_buf, "indices": self._paged_kv_indices_buf,
+            "last_page_len": self._paged_kv_last_page_len_buf,
+        }  # fmt: skip
+        if self._qo_indptr_buf is not None:
+            tables["query_start"] = self._qo_indptr_buf
+        assert all(each is not None for each in tables.values())
 
         def do() -> None:
             # What a graph has is done again, behind plans that come after its capture.
-            again = bool(self._buffers) and int(self._stamp) > planned
-            assert again or int(self._stamp) == planned, "the plan of another step"
-            work(tables)
+            found = int(places)
+            again = graph and found >> 32 == planned >> 32 and found > planned
+            assert again or found == planned, "the plan of another step"
+            work(tables)  # type: ignore[arg-type]
 
         self._device.add(do)
-        self._device.calls.append((f"{self.name}.run", {}))
+        given = self.given | {"longest": self._plan_info.longest}
+        self._device.calls.append((f"{self.name}.run", given))
 
 
 def _attend(
@@ -258,16 +372,11 @@ class BatchDecode(_Wrapper):
         assert backend == "fa2"  # or cuDNN may get steps
         assert not float_workspace_buffer.any()
         super().__init__(
-            device, indptr=paged_kv_indptr_buffer, indices=paged_kv_indices_buffer,
-            last_page_len=paged_kv_last_page_len_buffer,
+            device, float_workspace_buffer, None, paged_kv_indptr_buffer, paged_kv_indices_buffer,
+            paged_kv_last_page_len_buffer,
         )  # fmt: skip
-        assert use_cuda_graph == bool(self._buffers)
-        self.use_tensor_cores = use_tensor_cores
-
-    def reset_workspace_buffer(
-        self, float_workspace_buffer: torch.Tensor, int_workspace_buffer: torch.Tensor
-    ) -> None:
-        self.workspaces = int_workspace_buffer
+        assert use_cuda_graph == self.is_cuda_graph_enabled
+        self.use_tensor_cores, self._backend = use_tensor_cores, backend
 
     def plan(
         self,
@@ -292,8 +401,20 @@ class BatchDecode(_Wrapper):
         assert (last_page_len >= 1).all()
         assert (last_page_len <= page_size).all()
         assert (seq_lens == (indptr.diff() - 1) * page_size + last_page_len).all()
+        rows, soft_cap = len(last_page_len), logits_soft_cap or 0.0
+        heads = num_qo_heads, num_kv_heads, page_size, self.is_cuda_graph_enabled
+        arguments: tuple[Any, ...]
+        if self.use_tensor_cores:
+            arguments = (
+                torch.arange(rows + 1, dtype=torch.int32), indptr, seq_lens, rows, rows, *heads,
+                head_dim, head_dim, False, window_left, -1, False, 0, 0,
+            )  # fmt: skip
+        else:
+            kinds = (torch.empty(0, dtype=each) for each in (q_data_type, kv_data_type))
+            arguments = (indptr, rows, *heads, window_left, soft_cap, head_dim, head_dim, *kinds)
+        module = Module(self._device, self.name, tensor_cores=self.use_tensor_cores, backend="fa2")
         self._plan(
-            {"indptr": indptr, "last_page_len": last_page_len}, indices,
+            module, (None, indptr, last_page_len), indices, arguments,
             q_data_type=q_data_type, kv_data_type=kv_data_type, o_data_type=o_data_type,
             sm_scale=sm_scale, window_left=window_left, logits_soft_cap=logits_soft_cap,
             causal=True, backend="fa2",
@@ -307,7 +428,8 @@ class BatchDecode(_Wrapper):
         k_scale: float | None = None,
         v_scale: float | None = None,
     ) -> torch.Tensor:
-        rows = len(self._tables["last_page_len"])
+        assert self._paged_kv_last_page_len_buf is not None
+        rows = len(self._paged_kv_last_page_len_buf)
         assert len(q) == rows
         assert out.shape == q.shape
 
@@ -337,17 +459,11 @@ class BatchPrefill(_Wrapper):
     ) -> None:
         assert kv_layout == "NHD"
         super().__init__(
-            device, query_start=qo_indptr_buf, indptr=paged_kv_indptr_buf,
-            indices=paged_kv_indices_buf, last_page_len=paged_kv_last_page_len_buf,
+            device, float_workspace_buffer, qo_indptr_buf, paged_kv_indptr_buf,
+            paged_kv_indices_buf, paged_kv_last_page_len_buf,
         )  # fmt: skip
-        assert use_cuda_graph == bool(self._buffers)
-        self._most = 0
-        self._asked = backend
-
-    def reset_workspace_buffer(
-        self, float_workspace_buffer: torch.Tensor, int_workspace_buffer: torch.Tensor
-    ) -> None:
-        self.workspaces = int_workspace_buffer
+        assert use_cuda_graph == self.is_cuda_graph_enabled
+        self._backend = backend
 
     def plan(
         self,
@@ -374,24 +490,26 @@ class BatchPrefill(_Wrapper):
         pages = paged_kv_indptr.diff()
         length = (pages - 1).clamp(min=0) * page_size + paged_kv_last_page_len
         assert (seq_lens == length).all()
-        self._queries = int(qo_indptr[-1])
-        if self._buffers:
-            self._most = self._most or self._queries
-            assert self._queries <= self._most
+        self._qo_indptr_last = int(qo_indptr[-1])
+        if self.is_cuda_graph_enabled:
+            self._max_total_num_rows = self._max_total_num_rows or self._qo_indptr_last
+            assert self._qo_indptr_last <= self._max_total_num_rows
+        self._backend = backend_of(
+            self._backend, self._device.hopper, q_data_type, kv_data_type, bool(logits_soft_cap)
+        )
+        module = Module(self._device, self.name, tensor_cores=True, backend=self._backend)
+        rows = len(seq_lens)
+        arguments = (
+            qo_indptr, paged_kv_indptr, seq_lens, self._max_total_num_rows or self._qo_indptr_last,
+            rows, num_qo_heads, num_kv_heads, page_size, self.is_cuda_graph_enabled, head_dim_qk,
+            head_dim_qk, causal, window_left,
+        )  # fmt: skip
         self._plan(
-            {
-                "query_start": qo_indptr,
-                "indptr": paged_kv_indptr,
-                "last_page_len": paged_kv_last_page_len,
-            },
-            paged_kv_indices, q_data_type=q_data_type, kv_data_type=kv_data_type,
+            module, (qo_indptr, paged_kv_indptr, paged_kv_last_page_len), paged_kv_indices,
+            arguments + ((-1, False, 0, 0) if self._backend == "fa2" else ()),
+            q_data_type=q_data_type, kv_data_type=kv_data_type,
             sm_scale=sm_scale, window_left=window_left, logits_soft_cap=logits_soft_cap,
-            causal=causal, o_data_type=o_data_type,
-            backend=backend_of(
-                self._asked, self._device.hopper, q_data_type, kv_data_type,
-                bool(logits_soft_cap),
-            ),
-            longest=int(qo_indptr.diff().max()),
+            causal=causal, o_data_type=o_data_type, backend=self._backend,
         )  # fmt: skip
 
     def run(
@@ -404,7 +522,7 @@ class BatchPrefill(_Wrapper):
         k_scale: float | None = None,
         v_scale: float | None = None,
     ) -> Any:
-        assert len(q) == self._queries
+        assert len(q) == self._qo_indptr_last
         assert q.dtype == self.given["q_data_type"]
         assert out is None or out.dtype == self.given["o_data_type"]
         sums = None

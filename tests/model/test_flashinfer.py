@@ -1,6 +1,7 @@
 """Plans for FlashInfer: the right page tables, before each run, and none that is overwritten."""
 
-from itertools import pairwise
+from collections import Counter
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from pyengine.model.torch.attention.flashinfer.page_tables import (
     page_tables,
     without_prefix,
 )
-from tests.model.fake_flashinfer import Device
+from tests.model import fake_flashinfer
+from tests.model.fake_flashinfer import Device, Info
 from tests.model.flashinfer_bench import BLOCKS, FLOAT8_CACHE, LONG, Bench, all_calls
 from tests.model.paged_steps import (
     Step,
@@ -72,22 +74,18 @@ def test_steps_without_graphs() -> None:
     assert bench.launch([3, 17], [0, 2]) == "ragged"
     bench.check()
     names = [name for name, _ in bench.device.calls]
-    runs = [name for name in names if not name.endswith("init")]
-    first = ["decode.plan", "decode.run"]
-    assert runs == [
-        *first, "decode.plan", "prefill.plan", "decode.run", "prefill.run",
-        *first, "prefill.plan", "prefill.run",
-    ]  # fmt: skip
+    steps = ["decode", "decode", "prefill", "decode", "prefill"]
+    assert [name for name in names if name.endswith("run")] == [f"{name}.run" for name in steps]
     # One of each kind: prompts have another place beside decodes than alone.
     assert (names.count("decode.init"), names.count("prefill.init")) == (1, 2)
 
 
 def kernels(bench: Bench) -> list[tuple[str, str, int]]:
-    """Of each plan, the wrapper, the kernels that it picks on Hopper, and the longest row."""
+    """Of each launch, the wrapper, the kernels that it picks on Hopper, and the longest row."""
     return [
-        (name.removesuffix(".plan"), given["backend"], given.get("longest", 1))
+        (name.removesuffix(".run"), given["backend"], given["longest"])
         for name, given in bench.device.calls
-        if name.endswith(".plan")
+        if name.endswith(".run")
     ]
 
 
@@ -124,6 +122,57 @@ def test_graphs_and_prefixes_have_kernels_that_cut_the_keys() -> None:
     assert causal == [True, True, False, True]  # all queries see all of a prefix
 
 
+GROUPS: dict[str, Any] = {"num_heads": 8}
+"""As many query heads for a key that decodes take tensor cores."""
+
+
+def plan_often(bench: Bench) -> Counter[str]:
+    """Steps of all kinds, several in flight; how often wrappers were made, planned and ran."""
+    for rows in (2, 3, 2, 4):
+        for bucket in (None, (4, 4)):
+            bench.launch([9, 30, 7, 12][:rows], [1] * rows, bucket=bucket)
+        for bucket in (None, (4, 128)):
+            bench.launch([9, 99, 88, 12][:rows], [1, 90, 20, 3][:rows], bucket=bucket)
+        for bucket in (None, (8, 8)):
+            lengths = [13, 20, 9, 10][:rows]
+            bench.launch(lengths, [1] * rows, variant="ragged_cascade", bucket=bucket, shared=1)
+        bench.check()
+    return Counter(name.partition(".")[2] for name, _ in bench.device.calls)
+
+
+@pytest.mark.parametrize("spec", [{}, GROUPS, FLOAT8_CACHE], ids=str)
+def test_plans_behind_a_wrappers_first_are_its_modules_own(
+    spec: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    counts = plan_often(Bench({}, {"window": 5}, **LONG | spec))
+    assert counts["plan"] == counts["init"]
+    assert counts["run"] > 3 * counts["plan"]
+    assert caplog.records == []
+
+
+def test_a_module_that_takes_other_arguments_is_left_to_its_wrapper(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench(**LONG)
+    bench.device.more_arguments = 1
+    counts = plan_often(bench)
+    assert counts["plan"] == counts["run"] > counts["init"] == len(caplog.records)
+    assert "plan takes" in caplog.text
+
+
+def test_a_module_whose_plans_differ_is_left_to_its_wrapper(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = count()
+    monkeypatch.setattr(fake_flashinfer, "Info", lambda _: Info([next(numbers)]))
+    bench = Bench()
+    for _ in range(3):
+        bench.launch([9, 3], [1, 1])
+    bench.check()
+    assert [name for name, _ in bench.device.calls].count("decode.plan") == 3
+    assert "its plans differ" in caplog.text
+
+
 def test_a_step_of_two_segments_has_two_plans_at_once() -> None:
     bench = Bench({}, {"window": 5}, **LONG)
     for _ in range(2):
@@ -131,7 +180,7 @@ def test_a_step_of_two_segments_has_two_plans_at_once() -> None:
         bench.launch([4, 99], [1, 95])
     bench.check()
     places = [
-        wrapper._wrapper.workspaces.data_ptr()
+        wrapper._wrapper._int_workspace_buffer.data_ptr()
         for launches in bench.backend._launches.values()
         for wrapper in launches._wrappers.values()  # type: ignore[attr-defined]
     ]
@@ -187,7 +236,6 @@ def test_a_shared_prefix_is_a_level_of_its_own() -> None:
     counts = [1, 1, 3]
     for bucket in (None, (8, 8), (8, 8)):
         bench.launch([13, 8, 20], counts, variant="ragged_cascade", bucket=bucket, shared=1)
-        bench.check()  # torch's copy of the pages that rows have of their own is not queued here
         bench.launch([13, 9, 20], [1, 1, 1], variant="decode_cascade", bucket=bucket, shared=2)
         bench.check()
 

@@ -7,6 +7,7 @@ would be seen in the tokens.
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -59,26 +60,11 @@ class LateDevice(Device):
     def finish(self) -> None:
         """What is done with results is queued behind them."""
 
+    def on_host(self) -> AbstractContextManager[None]:
+        return self._late.at_once()
+
     def library(self) -> Library:
-        fakes = super().library()
-        decode, prefill = map(self._wrapping, (fakes.decode, fakes.prefill))
-        return replace(fakes, decode=decode, prefill=prefill, event=lambda: LateEvent(self._late))
-
-    def _wrapping(self, make: Callable[..., Any]) -> Callable[..., Any]:
-        def made(**given: Any) -> Any:
-            wrapper = self._on_host(make)(**given)
-            for name in ("plan", "run"):
-                setattr(wrapper, name, self._on_host(getattr(wrapper, name)))
-            return wrapper
-
-        return made
-
-    def _on_host(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def called(**given: Any) -> Any:
-            with self._late.at_once():
-                return call(**given)
-
-        return called
+        return replace(super().library(), event=lambda: LateEvent(self._late))
 
 
 def make_attention(name: str, queue: LateQueue) -> Callable[[AttentionSpec], AttentionBackend]:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from pyengine.model.torch.attention.flashinfer.float8_prefill import Float8Prefill
-from pyengine.model.torch.attention.flashinfer.memory import Memory, Scores
+from pyengine.model.torch.attention.flashinfer.memory import Memory, Pinned, Scores
 from pyengine.model.torch.attention.flashinfer.page_tables import (
     PageTables,
     page_tables,
@@ -119,11 +119,12 @@ class Cascade:
         if rows is not None:
             graphs = (step.page_indices, 1), (memory.own_indices, rows + 1)
         self._prefix, self._own = (
-            Prefill(memory, kind, scores, place, graph) for place, graph in enumerate(graphs)
+            Prefill(memory, kind, scores, place, graph, causal=place == 1)
+            for place, graph in enumerate(graphs)
         )
         self._memory, self._captured, self._table = memory, rows is not None, scores.table
         # The pages that rows have of their own are copied behind those of the last such plan.
-        self._host = memory.host()
+        self._pages = Pinned(memory)
 
     def plan(self, step: DeviceStep, rows: int, tokens: int, shared: int) -> None:
         """See :class:`Launches`."""
@@ -132,14 +133,11 @@ class Cascade:
             step.host, (0, rows), tokens if self._captured else None, size, self._table
         )
         own, indices = without_prefix(whole, step.host.page_indices, shared, size)
-        own_indices = memory.own_indices[: len(indices)]
-        self._host.wait()
-        own_indices.copy_(self._host.take("own_indices", indices), non_blocking=True)
-        self._host.mark()
+        self._pages.send(indices, memory.own_indices)
         first = np.array([0, whole.query_start[-1], shared // size, size], np.int32)
         prefix = PageTables(first[:2], first[[0, 2]], first[3:] * 0 + shared, first[3:])
         # Row 0's pages come first, so the prefix begins the step's.
-        self._prefix.plan(prefix, step.page_indices, causal=False)
+        self._prefix.plan(prefix, step.page_indices)
         self._own.plan(own, memory.own_indices)
 
     def run(self, queries: torch.Tensor, cache: Cache, out: torch.Tensor) -> None:
@@ -150,6 +148,6 @@ class Cascade:
 
     def finish(self) -> None:
         """See :class:`Launches`."""
-        self._host.wait()
+        self._pages.finish()
         self._prefix.finish()
         self._own.finish()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -28,6 +29,7 @@ class Library:
         prefill: ``BatchPrefillWithPagedKVCacheWrapper``.
         merge: ``merge_state_in_place``.
         event: Makes a mark in the current stream's work.
+        copy: Queues the copy of pinned memory, the second, to the first, on the device.
         flash3: Whether the device has the kernels of FlashAttention 3.
     """
 
@@ -35,6 +37,7 @@ class Library:
     prefill: Callable[..., Any]
     merge: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], None]
     event: Callable[[], Event]
+    copy: Callable[[torch.Tensor, torch.Tensor], object]
     flash3: bool
 
 
@@ -49,5 +52,6 @@ def load_library() -> Library:
         prefill=flashinfer.BatchPrefillWithPagedKVCacheWrapper,
         merge=flashinfer.merge_state_in_place,
         event=torch.cuda.Event,
+        copy=partial(torch.Tensor.copy_, non_blocking=True),
         flash3=bool(is_sm90a_supported(torch.device("cuda"))),
     )

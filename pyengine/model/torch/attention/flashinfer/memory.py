@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pyengine.model.torch.attention.flashinfer.library import Event, Library
+from pyengine.model.torch.attention.flashinfer.library import Library
 from pyengine.model.torch.attention.flashinfer.page_tables import Ints
 from pyengine.model.torch.attention.flashinfer.workspace import workspace_bytes
 from pyengine.model.torch.attention.spec import AttentionSpec
@@ -35,34 +35,28 @@ class Scores(NamedTuple):
     float8_queries: bool = False
 
 
-class Host:
-    """Pinned arrays that a plan copies from, and the mark behind the last copy from them.
+class Pinned:
+    """Pinned memory of as many numbers as were ever copied from it at once."""
 
-    The same mark tells that the wrapper's own pinned memory has been copied.
-    """
+    def __init__(self, memory: "Memory") -> None:
+        self._memory, self._taken = memory, memory.library.event()
+        self._host = memory.pinned_ints(1)
 
-    def __init__(self, event: Event, pin: bool) -> None:
-        self._event = event
-        self._pin = pin
-        self._tensors: dict[str, torch.Tensor] = {}
+    def send(self, values: Ints, target: torch.Tensor) -> None:
+        """Queue the copy of ``values`` to the beginning of ``target``, int32 on the device, once
+        the values before are there.
+        """
+        self._taken.synchronize()
+        count = len(values)
+        if count > len(self._host):
+            self._host = self._memory.pinned_ints(1 << count.bit_length())
+        self._host.numpy()[:count] = values
+        self._memory.library.copy(target[:count], self._host[:count])
+        self._taken.record()
 
-    def wait(self) -> None:
-        """Until the device has taken what was written last."""
-        self._event.synchronize()
-
-    def mark(self) -> None:
-        """The copies of this plan are queued."""
-        self._event.record()
-
-    def take(self, name: str, values: Ints) -> torch.Tensor:
-        """``values`` in pinned memory, int32 on the CPU."""
-        tensor = self._tensors.get(name)
-        if tensor is None or len(tensor) < len(values):
-            room = 1 << len(values).bit_length()
-            tensor = torch.zeros(room, dtype=torch.int32, pin_memory=self._pin)
-            self._tensors[name] = tensor
-        tensor.numpy()[: len(values)] = values
-        return tensor[: len(values)]
+    def finish(self) -> None:
+        """Wait until the values are there."""
+        self._taken.synchronize()
 
 
 class Memory:
@@ -88,9 +82,9 @@ class Memory:
         """Zeros, int32 [count], on the device."""
         return torch.zeros(count, dtype=torch.int32, device=self.device)
 
-    def host(self) -> Host:
-        """Pinned memory for a wrapper's plans."""
-        return Host(self.library.event(), pin=self.device.type == "cuda")
+    def pinned_ints(self, count: int) -> torch.Tensor:
+        """Zeros, int32 [count], on the host, pinned where the device is a GPU."""
+        return torch.zeros(count, dtype=torch.int32, pin_memory=self.device.type == "cuda")
 
     def plan_memory(self, kind: int, place: int) -> torch.Tensor:
         """Where a plan lies on the device until the step is over.

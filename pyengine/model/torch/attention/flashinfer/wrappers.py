@@ -5,11 +5,14 @@ Page indices are not copied at all: the wrappers read them where the step has th
 and the buffer that a graph's wrapper would copy them to is that very memory.
 """
 
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from pyengine.model.torch.attention.flashinfer.arrays import PlanArrays, TableTensors
 from pyengine.model.torch.attention.flashinfer.memory import Memory, Scores
+from pyengine.model.torch.attention.flashinfer.native import NativePlan, native_plan
 from pyengine.model.torch.attention.flashinfer.page_tables import PageTables
 from pyengine.model.torch.device.device_step import DeviceStep
 
@@ -63,21 +66,58 @@ class Launches(Protocol):
 class Wrapper:
     """One of FlashInfer's wrappers, its host memory and its place on the device."""
 
-    def __init__(self, memory: Memory, wrapper: Any, kind: int, place: int, scores: Scores) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        wrapper: Any,
+        kind: int,
+        place: int,
+        scores: Scores,
+        arrays: PlanArrays,
+        *,
+        causal: bool | None = None,
+    ) -> None:
+        """Around FlashInfer's ``wrapper``, whose ``arrays`` lie where a graph finds them.
+
+        ``causal``: queries see no keys behind their own; None where a row has one query.
+        """
         wrapper.reset_workspace_buffer(
             float_workspace_buffer=memory.workspace,
             int_workspace_buffer=memory.plan_memory(kind, place),
         )
-        self._wrapper = wrapper
-        self._memory, self._host, self._scores = memory, memory.host(), scores
+        self._wrapper, self._memory, self._scores = wrapper, memory, scores
+        self._arrays, self._causal = arrays, causal
+        # Behind the last plan's copies, from the wrapper's own pinned memory too.
+        self._taken = memory.library.event()
+        self._native: NativePlan | None = None
+        self._planned = False
 
     def layout(self) -> dict[str, Any]:
         """The arguments of every plan."""
         return self._memory.arguments(self._scores)
 
+    def plan(self, tables: PageTables, indices: torch.Tensor) -> None:
+        """Plan for rows whose pages are in ``indices``, int32 on the device."""
+        self._taken.synchronize()
+        self._arrays.fill(tables)
+        indices, queries = indices[: tables.indptr[-1]], int(tables.query_start[-1])
+        if self._native is not None:
+            self._native.plan(indices, queries)
+        else:
+            self._plan_whole(self._arrays.host, indices)
+        if not self._planned:
+            self._planned = True
+            given = self._wrapper, self._memory, self._scores, self._arrays
+            self._native = native_plan(partial(NativePlan, *given, causal=self._causal), queries)
+        self._taken.record()
+
+    def _plan_whole(self, tables: TableTensors, indices: torch.Tensor) -> None:
+        """By the wrapper itself."""
+        raise NotImplementedError
+
     def finish(self) -> None:
         """See :class:`Launches`."""
-        self._host.wait()
+        self._taken.synchronize()
 
 
 class Decode(Wrapper):
@@ -101,13 +141,13 @@ class Decode(Wrapper):
             graph: Of a wrapper in a graph.
         """
         spec, buffers = memory.spec, {}
+        arrays = PlanArrays(memory, spec.max_rows if graph is None else graph[1])
         if graph is not None:
-            indices, rows = graph
             buffers = {
                 "use_cuda_graph": True,
-                "paged_kv_indptr_buffer": memory.ints(rows + 1),
-                "paged_kv_indices_buffer": indices,
-                "paged_kv_last_page_len_buffer": memory.ints(rows),
+                "paged_kv_indptr_buffer": arrays.device.indptr,
+                "paged_kv_indices_buffer": graph[0],
+                "paged_kv_last_page_len_buffer": arrays.device.last_page_len,
             }
         group = spec.num_heads // spec.num_kv_heads
         wrapper = memory.library.decode(
@@ -120,21 +160,17 @@ class Decode(Wrapper):
             backend="fa2",
             **buffers,
         )
-        super().__init__(memory, wrapper, kind, place, scores)
+        super().__init__(memory, wrapper, kind, place, scores, arrays)
 
-    def plan(self, tables: PageTables, indices: torch.Tensor) -> None:
-        """Plan for rows whose pages are in ``indices``, int32 on the device."""
-        host, memory = self._host, self._memory
-        host.wait()
+    def _plan_whole(self, tables: TableTensors, indices: torch.Tensor) -> None:
         self._wrapper.plan(
-            indptr=host.take("indptr", tables.indptr),
-            indices=indices[: tables.indptr[-1]],
-            last_page_len=host.take("last_page_len", tables.last_page_len),
-            seq_lens=host.take("kv_length", tables.kv_length),
-            head_dim=memory.spec.head_dim,
+            indptr=tables.indptr,
+            indices=indices,
+            last_page_len=tables.last_page_len,
+            seq_lens=tables.kv_length,
+            head_dim=self._memory.spec.head_dim,
             **self.layout(),
         )
-        host.mark()
 
     def run(self, queries: torch.Tensor, cache: Cache, out: torch.Tensor) -> None:
         """[rows, heads, head_dim]."""
@@ -156,6 +192,8 @@ class Prefill(Wrapper):
         place: int = 0,
         graph: Graph | None = None,
         backend: str = "fa2",
+        *,
+        causal: bool = True,
     ) -> None:
         """For layers of a kind.
 
@@ -166,40 +204,41 @@ class Prefill(Wrapper):
             place: See :meth:`Memory.plan_memory`.
             graph: Of a wrapper in a graph.
             backend: ``fa2``; or ``auto``, which on Hopper is ``fa3`` where it can.
+            causal: Queries see no keys behind their own.
         """
         buffers = {}
+        arrays = PlanArrays(memory, memory.spec.max_rows if graph is None else graph[1])
         if graph is not None:
-            indices, rows = graph
             buffers = {
                 "use_cuda_graph": True,
-                "qo_indptr_buf": memory.ints(rows + 1),
-                "paged_kv_indptr_buf": memory.ints(rows + 1),
-                "paged_kv_indices_buf": indices,
-                "paged_kv_last_page_len_buf": memory.ints(rows),
+                "qo_indptr_buf": arrays.device.query_start,
+                "paged_kv_indptr_buf": arrays.device.indptr,
+                "paged_kv_indices_buf": graph[0],
+                "paged_kv_last_page_len_buf": arrays.device.last_page_len,
             }
         wrapper = memory.library.prefill(
             float_workspace_buffer=memory.workspace, kv_layout="NHD", backend=backend, **buffers
         )
-        super().__init__(memory, wrapper, kind, place, scores)
+        super().__init__(memory, wrapper, kind, place, scores, arrays, causal=causal)
         self.queries = 0
 
-    def plan(self, tables: PageTables, indices: torch.Tensor, *, causal: bool = True) -> None:
-        """Plan for rows whose pages are in ``indices``, int32 on the device."""
-        host, memory = self._host, self._memory
-        host.wait()
+    def plan(self, tables: PageTables, indices: torch.Tensor) -> None:
+        """See :class:`Wrapper`."""
         self.queries = int(tables.query_start[-1])
+        super().plan(tables, indices)
+
+    def _plan_whole(self, tables: TableTensors, indices: torch.Tensor) -> None:
         self._wrapper.plan(
-            qo_indptr=host.take("query_start", tables.query_start),
-            paged_kv_indptr=host.take("indptr", tables.indptr),
-            paged_kv_indices=indices[: tables.indptr[-1]],
-            paged_kv_last_page_len=host.take("last_page_len", tables.last_page_len),
-            seq_lens=host.take("kv_length", tables.kv_length),
+            qo_indptr=tables.query_start,
+            paged_kv_indptr=tables.indptr,
+            paged_kv_indices=indices,
+            paged_kv_last_page_len=tables.last_page_len,
+            seq_lens=tables.kv_length,
             max_token_per_sequence=self.queries,
-            head_dim_qk=memory.spec.head_dim,
-            causal=causal,
+            head_dim_qk=self._memory.spec.head_dim,
+            causal=self._causal,
             **self.layout(),
         )
-        host.mark()
 
     def run(self, queries: torch.Tensor, cache: Cache, out: torch.Tensor) -> None:
         """The plan's first tokens of [tokens, heads, head_dim]."""

@@ -55,18 +55,14 @@ def test_outputs_are_divided_by_rows_and_inputs_by_columns(spec: ModelSpec) -> N
     assert np.array_equal(np.concatenate(got, 1), o)
 
 
-def test_what_ranks_do_not_divide_is_filled_up(spec: ModelSpec) -> None:
+def test_of_what_ranks_do_not_divide_the_last_one_has_a_row_of_another(spec: ModelSpec) -> None:
     (alone,) = opened(spec, 1)
-    whole = alone.table(EMBEDDING, VOCABULARY, HIDDEN)
-    assert alone.rows_of(whole) is whole
-    table, four = numbers(whole), opened(spec, 4)
-    shares = [weights.outputs({EMBEDDING: VOCABULARY}, HIDDEN) for weights in four]
-    tied = [weights.rows_of(weights.table(EMBEDDING, VOCABULARY, HIDDEN)) for weights in four]
-    for parts in (shares, tied):
-        together = np.concatenate([numbers(part) for part in parts])
-        assert together.shape == (132, HIDDEN)
-        assert np.array_equal(together[:VOCABULARY], table)
-        assert not together[VOCABULARY:].any()
+    table = numbers(alone.table(EMBEDDING, VOCABULARY, HIDDEN))
+    firsts = (0, 33, 66, 98)
+    for first, weights in zip(firsts, opened(spec, 4), strict=True):
+        mine = weights.outputs({EMBEDDING: VOCABULARY}, HIDDEN)
+        assert len(mine.parts) == 1
+        assert np.array_equal(numbers(mine), table[first : first + 33])
 
 
 def test_vectors_are_divided_as_outputs_are(tmp_path: Path) -> None:
@@ -80,16 +76,20 @@ def test_vectors_are_divided_as_outputs_are(tmp_path: Path) -> None:
         part = weights.vectors(names)
         assert np.array_equal(part[:24], query[rank * 24 : rank * 24 + 24])
         assert np.array_equal(part[24:], key[rank * 8 : rank * 8 + 8])
-    shares = [weights.vectors({"model.norm.weight": HIDDEN}) for weights in opened(spec, 5)]
-    assert [len(part) for part in shares] == [10] * 5
-    assert (shares[4][8:] == 0).all()
+    head = {Q.replace("weight", "bias"): HIDDEN}
+    last = opened(spec, 5)[4].vectors(head)
+    assert np.array_equal(last, query[38:])
 
 
 def test_more_ranks_than_rows(tmp_path: Path) -> None:
     make_llama(tmp_path)
     spec = describe(EngineConfig(model=str(tmp_path)))
-    shares = [numbers(weights.outputs({K: 16}, HIDDEN)) for weights in opened(spec, 7)]
-    assert [share.any().item() for share in shares] == [True] * 6 + [False]
+    (alone,) = opened(spec, 1)
+    rows = numbers(alone.table(K, 16, HIDDEN))
+    shares = [numbers(weights.outputs({K: 16}, HIDDEN)) for weights in opened(spec, 20)]
+    assert [len(share) for share in shares] == [1] * 20
+    assert np.array_equal(np.concatenate(shares[:16]), rows)
+    assert all(np.array_equal(share, rows[15:]) for share in shares[16:])
 
 
 def test_only_a_share_is_read(tmp_path: Path) -> None:

@@ -47,9 +47,9 @@ class Decoder:
         info, weights, parts, names = made.info, made.weights, made.parts, made.traits.names
         _check(made)
         self._parts = parts
-        table = weights.table(f"{names.embedding}.weight", info.vocab_size, info.hidden_size)
-        self._embedding = parts.table(table)
         tokens, rows, hidden = parts.max_tokens, logits_rows(parts, info), info.hidden_size
+        table = weights.outputs({f"{names.embedding}.weight": info.vocab_size}, hidden)
+        self._embedding = parts.shared_table(table, info.vocab_size)
         self._stream = Stream(*(parts.buffer(tokens, hidden) for _ in range(4)))
         positions = made.traits.position_table
         self._positions = [] if positions is None else [PositionEmbedding(made, positions)]
@@ -58,9 +58,8 @@ class Decoder:
         layers = Layers(made, self._stream, self._inputs)
         self._layers = [layers.layer(index) for index in range(info.num_layers)]
         self._norm = made.norm(names.norm)
-        if made.traits.tied:
-            head = weights.rows_of(table)
-        else:
+        head = table
+        if not made.traits.tied:
             head = weights.outputs({f"{names.head}.weight": info.vocab_size}, hidden)
         bias = {f"{names.head}.bias": info.vocab_size}
         self._head = parts.head(

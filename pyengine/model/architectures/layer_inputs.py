@@ -47,7 +47,8 @@ class InputTable:
         width = layers * inputs.width
         self._parts = parts
         self._names = inputs
-        self._table = parts.table(weights.table(f"{inputs.table}.weight", inputs.vocab, width))
+        table = weights.outputs({f"{inputs.table}.weight": inputs.vocab}, width)
+        self._table = parts.shared_table(table, inputs.vocab)
         self._projection = made.whole(inputs.projection, width, hidden)
         weight = weights.vector(f"{inputs.norm}.weight", inputs.width)
         # Each layer's part is normalized by itself, as a head is.

@@ -213,7 +213,15 @@ class Parts(Protocol):
         """Zeros [rows, width] in the model's data type."""
 
     def table(self, weight: Matrix) -> Table:
-        """Rows to look up, those of ``weight``."""
+        """Rows to look up, those of ``weight``, which all ranks have."""
+
+    def shared_table(self, weight: Matrix, rows: int) -> Table:
+        """Rows to look up, of which ``weight`` has this rank's share.
+
+        Args:
+            weight: As :meth:`pyengine.model.weights.sharding.Weights.outputs` gives it.
+            rows: Of all ranks.
+        """
 
     def linear(
         self, weight: Matrix, bias: NDArray[Any] | None = None, *, reduce: bool = False

@@ -77,6 +77,10 @@ class CpuParts:
         packed = self._tables[weight] = self._pack(weight)
         return Table(self.executor, packed)
 
+    def shared_table(self, weight: Matrix, rows: int) -> "Table":
+        """As :meth:`table`, as there is one rank."""
+        return self.table(weight)
+
     def linear(
         self, weight: Matrix, bias: NDArray[Any] | None = None, *, reduce: bool = False
     ) -> "Linear":

@@ -15,7 +15,6 @@ Architectures pass a matrix from :class:`pyengine.model.weights.sharding.Weights
 parts, and never look inside. Arrays may be views of a mapped file: a device copies what it keeps.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -236,7 +235,7 @@ class Matrix:
             before.append(part.rows(slice(0, cut)))
             behind.append(part.rows(slice(cut, count)))
             start += count
-        return stacked([*behind, *before])
+        return Matrix(tuple(part for part in (*behind, *before) if part.shape[0]))
 
     def repeating_last(self, rows: int) -> "Matrix":
         """The same with its last ``rows`` outputs a second time, which are one part's."""
@@ -257,16 +256,6 @@ class Matrix:
             out[start:stop] = part.dequantized()
             start = stop
         return out
-
-
-def zeros(outputs: int, inputs: int) -> Dense:
-    """Weights of zero, which take no memory."""
-    return Dense(np.broadcast_to(np.zeros((), np.float32), (outputs, inputs)))
-
-
-def stacked(parts: Sequence[Part]) -> Matrix:
-    """A matrix of ``parts``, without the empty ones."""
-    return Matrix(tuple(part for part in parts if part.shape[0]) or (parts[0],))
 
 
 def uncut(group: int) -> ConfigError:

@@ -21,12 +21,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine.model.progress import Progress
-from pyengine.model.weights.matrix import Matrix, Part, stacked, zeros
+from pyengine.model.weights.matrix import Matrix, Part
 
 
 def share(size: int, ranks: int) -> int:
-    """Each rank's part of ``size`` rows; the last one's may be cut short, or empty."""
+    """Of how many of ``size`` rows each rank has a share."""
     return -(-size // ranks)
+
+
+def rows_of_rank(size: int, rank: int, ranks: int) -> slice:
+    """A rank's share of ``size`` rows: as many as any other's.
+
+    Where ranks do not divide them, as a vocabulary, the last ones' begin earlier, with rows that
+    ranks before them have, too: so all are rows of the file, and stored as these are.
+    """
+    each = share(size, ranks)
+    first = min(rank * each, size - each)
+    return slice(first, first + each)
 
 
 class Weights(Protocol):
@@ -45,12 +56,11 @@ class Weights(Protocol):
         """The vector called ``name``; the same for all ranks. Floats, of the file's type."""
 
     def vectors(self, sizes: Mapping[str, int]) -> NDArray[Any]:
-        """A share of each of the vectors, one behind the other."""
+        """A share of each of the vectors, one behind the other; see :func:`rows_of_rank`."""
 
     def outputs(self, rows: Mapping[str, int], inputs: int) -> Matrix:
-        """A share of the rows of each of the matrices [rows[name], inputs], one below the other.
-
-        Rows that ranks do not divide are filled up with zeros at the last one.
+        """A share of the rows of each of the matrices [rows[name], inputs], one below the other;
+        see :func:`rows_of_rank`.
         """
 
     def fused(self, name: str, rows: Sequence[int], inputs: int) -> Matrix:
@@ -67,10 +77,7 @@ class Weights(Protocol):
         """
 
     def table(self, name: str, rows: int, width: int) -> Matrix:
-        """The matrix called ``name``, such as embeddings; the same for all ranks."""
-
-    def rows_of(self, table: Matrix) -> Matrix:
-        """A share of the rows of :meth:`table`'s; the same object where there is one rank."""
+        """The matrix called ``name``; the same for all ranks."""
 
     def scale(self, names: Sequence[str]) -> float | None:
         """The number that the first of these tensors has which there is; None: there is none.
@@ -161,20 +168,17 @@ class RankWeights:
 
     def vectors(self, sizes: Mapping[str, int]) -> NDArray[Any]:
         """See :class:`Weights`."""
-        pieces = []
-        for name, size in sizes.items():
-            part = self._part(size)
-            padding = share(size, self.ranks) - (part.stop - part.start)
-            pieces.append(np.pad(self.vector(name, size)[part], (0, padding)))
-        return np.concatenate(pieces)
+        return np.concatenate(
+            [self.vector(name, size)[self._rows(size)] for name, size in sizes.items()]
+        )
 
     def outputs(self, rows: Mapping[str, int], inputs: int) -> Matrix:
         """See :class:`Weights`."""
-        parts: list[Part] = []
+        parts = []
         for name, count in rows.items():
             self.num_parameters += count * inputs
-            parts += self._rows(name, (count, inputs), 0, count)
-        return stacked(parts)
+            parts.append(self._read(name, (count, inputs), self._rows(count), slice(0, inputs)))
+        return Matrix(tuple(parts))
 
     def fused(self, name: str, rows: Sequence[int], inputs: int) -> Matrix:
         """See :class:`Weights`."""
@@ -182,20 +186,16 @@ class RankWeights:
         if self.ranks == 1:
             return self.outputs({name: shape[0]}, inputs)
         self.num_parameters += math.prod(shape)
-        parts: list[Part] = []
+        parts = []
         for first, count in zip(accumulate(rows, initial=0), rows, strict=False):
-            parts += self._rows(name, shape, first, count)
-        return stacked(parts)
+            parts.append(self._read(name, shape, self._rows(count, first), slice(0, inputs)))
+        return Matrix(tuple(parts))
 
     def fused_vector(self, name: str, sizes: Sequence[int]) -> NDArray[Any]:
         """See :class:`Weights`."""
         whole = self.vector(name, sum(sizes))
-        pieces = []
-        for first, size in zip(accumulate(sizes, initial=0), sizes, strict=False):
-            part = self._part(size)
-            padding = share(size, self.ranks) - (part.stop - part.start)
-            pieces.append(np.pad(whole[first + part.start : first + part.stop], (0, padding)))
-        return np.concatenate(pieces)
+        firsts = zip(accumulate(sizes, initial=0), sizes, strict=False)
+        return np.concatenate([whole[self._rows(size, first)] for first, size in firsts])
 
     def inputs(self, name: str, outputs: int, inputs: int) -> Matrix:
         """See :class:`Weights`."""
@@ -206,16 +206,6 @@ class RankWeights:
         """See :class:`Weights`."""
         self.num_parameters += rows * width
         return Matrix((self._read(name, (rows, width), slice(0, rows), slice(0, width)),))
-
-    def rows_of(self, table: Matrix) -> Matrix:
-        """See :class:`Weights`."""
-        if self.ranks == 1:
-            return table
-        (whole,) = table.parts
-        size, width = whole.shape
-        mine = self._part(size)
-        padding = share(size, self.ranks) - (mine.stop - mine.start)
-        return stacked([whole.rows(mine), zeros(padding, width)])
 
     def scale(self, names: Sequence[str]) -> float | None:
         """See :class:`Weights`."""
@@ -233,12 +223,10 @@ class RankWeights:
             self.rank, self.ranks = divided
             self.num_parameters = before + (self.num_parameters - before) * self.ranks
 
-    def _rows(self, name: str, shape: tuple[int, int], first: int, count: int) -> list[Part]:
-        """This rank's share of ``count`` rows from ``first`` on, and zeros that fill it up."""
-        mine, inputs = self._part(count), shape[1]
-        rows = slice(first + mine.start, first + mine.stop)
-        padding = share(count, self.ranks) - (mine.stop - mine.start)
-        return [self._read(name, shape, rows, slice(0, inputs)), zeros(padding, inputs)]
+    def _rows(self, size: int, first: int = 0) -> slice:
+        """This rank's share of ``size`` rows from ``first`` on."""
+        mine = rows_of_rank(size, self.rank, self.ranks)
+        return slice(first + mine.start, first + mine.stop)
 
     def _read(self, name: str, shape: tuple[int, int], rows: slice, columns: slice) -> Part:
         part = self.source.matrix(name, shape, rows, columns)
@@ -251,5 +239,6 @@ class RankWeights:
             self._progress(self._loaded, self.source.nbytes)
 
     def _part(self, size: int) -> slice:
+        """This rank's part of ``size`` things, of which each is one rank's."""
         each = share(size, self.ranks)
         return slice(min(size, self.rank * each), min(size, (self.rank + 1) * each))

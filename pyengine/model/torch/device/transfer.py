@@ -126,7 +126,7 @@ _OTHERS = {
 def _tensor(array: NDArray[Any]) -> torch.Tensor:
     """``array`` as torch sees it; shares its memory."""
     if not array.flags.writeable:
-        # Zeros that are broadcast: torch warns of what it must not write to.
+        # Such as is broadcast: torch warns of what it must not write to.
         array = array.copy()
     tensor = torch.from_numpy(bits(array))
     given = _OTHERS.get(array.dtype)

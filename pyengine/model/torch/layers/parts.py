@@ -34,7 +34,6 @@ from pyengine.model.torch.layers.expert_layers import load_layers
 from pyengine.model.torch.layers.experts import ExpertProducts, TorchExperts
 from pyengine.model.torch.layers.float8_linear import Float8Linear, is_float8
 from pyengine.model.torch.layers.fused_selection import FusedMixtures
-from pyengine.model.torch.layers.gathered_head import GatheredHead
 from pyengine.model.torch.layers.grouped_experts import GroupedExperts
 from pyengine.model.torch.layers.norms import (
     TorchHeadNorm,
@@ -48,6 +47,7 @@ from pyengine.model.torch.layers.packed_experts import PackedExperts
 from pyengine.model.torch.layers.packed_linear import DTYPES, PackedLinear, is_packed
 from pyengine.model.torch.layers.packed_weights import Share, shares, stay_packed
 from pyengine.model.torch.layers.tables import PackedTable, TorchTable, is_packed_table
+from pyengine.model.torch.layers.vocabulary import GatheredHead, SharedTable
 from pyengine.model.torch.layers.weight_only_linear import WeightOnlyLinear
 from pyengine.model.weights.matrix import Matrix
 
@@ -138,6 +138,11 @@ class TorchParts:
             return PackedTable(self.ops, packed)
         table = self._tables[weight] = self.transfer.matrix(weight)
         return TorchTable(table)
+
+    def shared_table(self, weight: Matrix, rows: int) -> TorchTable | PackedTable | SharedTable:
+        """As :meth:`table`; ranks add up what each has found."""
+        table = self.table(weight)
+        return table if self.ranks == 1 else SharedTable(self.group, table, rows)
 
     def linear(
         self, weight: Matrix, bias: NDArray[Any] | None = None, *, reduce: bool = False

@@ -855,6 +855,11 @@ class GrammarState:
         ``limit``, or no such text is found.
         """
 
+    def closes_within(self, limit: int) -> bool:
+        """Whether ``closing_tokens(limit)`` surely is not None, told without writing the tokens
+        where that can be; it may not be None where this is False.
+        """
+
     @property
     def is_terminated(self) -> bool:
         """Whether the text is complete: only an end token may come, or one has come."""

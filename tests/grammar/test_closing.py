@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from pyengine._core import CompiledGrammar
+from pyengine._core import CompiledGrammar, GrammarState
 from tests.grammar.test_grammar import demo
 
 NUMBERS = {"type": "integer"}
@@ -92,6 +92,15 @@ def _bytes(tokens: list[int]) -> int:
     return sum(len(demo().tokenizer.id_to_token(token) or "") for token in tokens)
 
 
+def _assert_sure(state: GrammarState, known: list[int]) -> None:
+    """What is said to be enough is enough."""
+    for limit in {len(known) - 1, len(known), 2 * len(known), 10 * len(known) + 100}:
+        if limit >= 0 and state.closes_within(limit):
+            closing = state.closing_tokens(limit)
+            assert closing is not None
+            assert len(closing) <= limit
+
+
 def _closed(compiled: CompiledGrammar, seed: int, steps: int, spare: int) -> str:
     """An answer of tokens drawn from the masks, closed within the budget promised at its start."""
     chance, state, mask = random.Random(seed), compiled.start(), np.zeros(64, np.uint32)
@@ -111,6 +120,7 @@ def _closed(compiled: CompiledGrammar, seed: int, steps: int, spare: int) -> str
         if len(taken) + 1 + len(further) > budget:
             break
         taken, known = [*taken, token], further
+        _assert_sure(state, known)
     assert len(taken) + len(known) <= budget
     whole = compiled.start()
     assert all(map(whole.advance, taken + known)), _text(taken + known)

@@ -72,9 +72,9 @@ pub trait Grammar: Send {
     /// The tokens of the shortest text that completes the answer from here, if they are at most `limit`.
     fn closing_tokens(&mut self, limit: usize) -> Option<Vec<u32>>;
 
-    /// Nearly always at least as many as [`closing_tokens`](Self::closing_tokens) are, without writing them; None where
-    /// only they tell.
-    fn tokens_to_end(&mut self) -> Option<usize>;
+    /// Whether [`closing_tokens`](Self::closing_tokens) surely are at most `limit`, without writing them where that can be
+    /// told; they may be where this is false.
+    fn closes_within(&mut self, limit: usize) -> bool;
 
     /// Why the backend gave up on this answer, if it did: then the masks allow only its end, and it may be incomplete.
     fn failure(&self) -> Option<&str> {

@@ -122,6 +122,11 @@ impl PyGrammarState {
         self.work(py, |state| state.closing_tokens(limit.unwrap_or(usize::MAX)))
     }
 
+    /// Whether `closing_tokens(limit)` surely is not None, told without writing them where that can be.
+    fn closes_within(&self, py: Python<'_>, limit: usize) -> PyResult<bool> {
+        self.work(py, |state| state.closes_within(limit))
+    }
+
     #[getter]
     fn is_terminated(&self, py: Python<'_>) -> PyResult<bool> {
         self.work(py, |state| state.is_terminated())

@@ -223,8 +223,8 @@ impl Grammar for State {
         Some(tokens)
     }
 
-    fn tokens_to_end(&mut self) -> Option<usize> {
-        Some(if self.ended { 0 } else { self.row().to_end as usize })
+    fn closes_within(&mut self, limit: usize) -> bool {
+        self.ended || self.row().to_end as usize <= limit
     }
 }
 

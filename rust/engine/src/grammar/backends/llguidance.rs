@@ -28,6 +28,10 @@ use crate::grammar::{Compiled, Grammar, Refusal};
 const MAX_ITEMS: usize = 8_000;
 /// An answer moves to a new automaton at most once in so many tokens, for it is parsed again.
 const MOVED_AFTER: usize = 256;
+/// With room for so many tokens for a byte of a completion, and this many besides, it is not asked for: where lexemes are in
+/// each other's way it may be longer.
+const FAR: usize = 2;
+const ROOM: usize = 64;
 /// The white space of llguidance's JSON, and ours, that comes once between two lexemes.
 const WHITE_SPACE: [&str; 2] = [r"[\x20\x0A\x0D\x09]+", r"[ \t\r\n]{1,32}"];
 
@@ -351,17 +355,27 @@ impl Grammar for State {
         }
         let tokens = self.shared.tokens.clone();
         let path = self.completion()?;
-        let (spelled, _) = tokens.spelled(path);
-        // A vocabulary may lack tokens for some texts; a special token is one step.
-        let steps: usize = spelled.iter().map(|token| tokens.text_bytes(*token).len().max(1)).sum();
-        (steps == path.len() && spelled.len() <= limit).then_some(spelled)
+        let fits = |spelled: &Vec<u32>| {
+            // A vocabulary may lack tokens for some texts; a special token is one step.
+            let steps: usize = spelled.iter().map(|token| tokens.text_bytes(*token).len().max(1)).sum();
+            steps == path.len() && spelled.len() <= limit
+        };
+        let usual = Some(tokens.spelled(path).0).filter(fits);
+        usual.or_else(|| Some(tokens.spelled_by(path, Tokens::fewest).0).filter(fits))
     }
 
-    fn tokens_to_end(&mut self) -> Option<usize> {
+    fn closes_within(&mut self, limit: usize) -> bool {
         if self.done() {
-            return self.broken.is_none().then_some(0);
+            return self.broken.is_none();
         }
-        self.ahead(Parser::bytes_to_end)?.map(|bytes| bytes as usize)
+        let bytes = self.ahead(Parser::bytes_to_end).flatten();
+        if bytes.is_some_and(|bytes| FAR * bytes as usize + ROOM <= limit) {
+            return true;
+        }
+        match self.ahead(|parser| parser.ends_within(limit)).flatten() {
+            Some(known) => known,
+            None => self.closing_tokens(limit).is_some(),
+        }
     }
 
     fn failure(&self) -> Option<&str> {

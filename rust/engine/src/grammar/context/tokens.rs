@@ -186,32 +186,79 @@ impl Tokens {
                 return;
             }
         }
-        let mut left = text;
-        while !left.is_empty() {
-            let (token, length) = self.trie().prefix_token_id(left);
-            if length == 0 || self.text_bytes(token) != &left[..length] {
-                return;
+        out.extend(self.longest(text));
+    }
+
+    /// The tokens of a text of which each is the longest that fits, up to bytes that no token has.
+    fn longest<'a>(&'a self, mut text: &'a [u8]) -> impl Iterator<Item = u32> + 'a {
+        std::iter::from_fn(move || {
+            let (token, length) = (!text.is_empty()).then(|| self.trie().prefix_token_id(text))?;
+            let fits = length > 0 && self.text_bytes(token) == &text[..length];
+            fits.then(|| {
+                text = &text[length..];
+                token
+            })
+        })
+    }
+
+    /// So many tokens are enough for a text; None if no tokens have some of its bytes. O(text).
+    pub(crate) fn at_most(&self, text: &[u8]) -> Option<u32> {
+        let (mut count, mut bytes) = (0, 0);
+        for token in self.longest(text) {
+            (count, bytes) = (count + 1, bytes + self.text_bytes(token).len());
+        }
+        (bytes == text.len()).then_some(count)
+    }
+
+    /// Appends the fewest tokens that a text can be split into; nothing if there are none. O(text * longest token).
+    pub(crate) fn fewest(&self, text: &[u8], out: &mut Vec<u32>) {
+        // From each byte on: how many, and the first of them.
+        let mut best: Vec<Option<(u32, u32)>> = vec![None; text.len()];
+        for at in (0..text.len()).rev() {
+            let rest = &text[at..];
+            for token in self.trie().all_prefixes(rest) {
+                let bytes = self.text_bytes(token);
+                if bytes.is_empty() || !rest.starts_with(bytes) {
+                    continue;
+                }
+                let behind = match best.get(at + bytes.len()) {
+                    Some(behind) => behind.map(|(count, _)| count),
+                    None => Some(0),
+                };
+                best[at] = best[at].into_iter().chain(behind.map(|count| (count + 1, token))).min();
             }
-            out.push(token);
-            left = &left[length..];
+        }
+        let mut at = 0;
+        while let Some(Some((_, token))) = best.get(at) {
+            out.push(*token);
+            at += self.text_bytes(*token).len();
         }
     }
 
     /// The tokens of steps, and how many there are up to the last special one.
     pub(crate) fn spelled(&self, steps: &[Step]) -> (Vec<u32>, usize) {
+        self.spelled_by(steps, Self::tokenize)
+    }
+
+    /// The same where `split` appends the tokens of a text.
+    pub(crate) fn spelled_by(
+        &self,
+        steps: &[Step],
+        split: fn(&Self, &[u8], &mut Vec<u32>),
+    ) -> (Vec<u32>, usize) {
         let (mut out, mut text, mut last) = (Vec::new(), Vec::new(), 0);
         for step in steps {
             match step {
                 Step::Byte(byte) => text.push(*byte),
                 Step::Special(token) => {
-                    self.tokenize(&text, &mut out);
+                    split(self, &text, &mut out);
                     text.clear();
                     out.push(*token);
                     last = out.len();
                 }
             }
         }
-        self.tokenize(&text, &mut out);
+        split(self, &text, &mut out);
         (out, last)
     }
 

@@ -7,22 +7,19 @@
 //! ```
 //!
 //! An answer that can be ended within its tokens at the beginning can be so after every token, however far one leads. It
-//! loses what it could still have said, but it parses. Far from the limit O(1) a token, near it O(completion).
+//! loses what it could still have said, but it parses. Far from the limit O(1) a token, near it O(lexemes of the
+//! completion).
 
 use crate::grammar::Grammar;
 
 /// Spare tokens: taking one back costs a step.
 const MARGIN: usize = 4;
-/// With room for so many completions, and this many tokens besides, the completion itself is not asked for.
-const FAR: usize = 2;
-const ROOM: usize = 64;
 
 /// The end of one answer.
 #[derive(Debug, Default)]
 pub struct Closing {
-    /// A completion from here and an end token, last first.
-    known: Option<Vec<u32>>,
-    begun: bool,
+    /// What is left of the end that has begun, last token first.
+    begun: Option<Vec<u32>>,
     /// The answer could be ended after its last token.
     fits: bool,
 }
@@ -30,7 +27,7 @@ pub struct Closing {
 impl Closing {
     /// The token that must come next, once the end has begun.
     pub fn next(&self) -> Option<u32> {
-        self.known.as_ref().filter(|_| self.begun)?.last().copied()
+        self.begun.as_ref()?.last().copied()
     }
 
     /// Why an answer with `left` tokens cannot be ended within them, after [`look`](Self::look).
@@ -54,30 +51,26 @@ impl Closing {
     /// if it could before its last token, and cannot now.
     pub fn look(&mut self, grammar: &mut dyn Grammar, left: u32, end: Option<u32>) -> bool {
         let room = (left as usize).saturating_sub(usize::from(end.is_some()));
-        if grammar.tokens_to_end().is_some_and(|least| FAR * least + ROOM <= room) {
-            (self.known, self.fits) = (None, true);
+        if room > MARGIN && grammar.closes_within(room - MARGIN) {
+            self.fits = true;
             return true;
         }
-        match grammar.closing_tokens(room) {
-            Some(tokens) => {
-                self.begun = room - tokens.len() <= MARGIN;
-                self.know(tokens, end);
-                true
-            }
-            None => !self.fits,
-        }
+        self.begin(grammar, room, end) || !self.fits
     }
 
-    fn know(&mut self, tokens: Vec<u32>, end: Option<u32>) {
+    /// Begins the end; false if that takes more than `room` tokens.
+    fn begin(&mut self, grammar: &mut dyn Grammar, room: usize, end: Option<u32>) -> bool {
+        let Some(tokens) = grammar.closing_tokens(room) else { return false };
+        self.begun = Some(end.into_iter().chain(tokens.into_iter().rev()).collect());
         self.fits = true;
-        self.known = Some(end.into_iter().chain(tokens.into_iter().rev()).collect());
+        true
     }
 
     /// `grammar` has taken `token`, and `left` more may come. False if `grammar` has given the token back, as the answer
     /// could not be ended after it.
     pub fn advance(&mut self, grammar: &mut dyn Grammar, token: u32, left: u32, end: Option<u32>) -> bool {
-        if self.begun {
-            let taken = self.known.as_mut().and_then(Vec::pop);
+        if let Some(left) = &mut self.begun {
+            let taken = left.pop();
             debug_assert_eq!(taken, Some(token), "nothing else could come");
             return true;
         }
@@ -85,19 +78,13 @@ impl Closing {
             return true;
         }
         grammar.roll_back(1);
-        if self.known.is_none() {
-            let room = (left as usize + 1).saturating_sub(usize::from(end.is_some()));
-            match grammar.closing_tokens(room) {
-                Some(tokens) => self.know(tokens, end),
-                // Lexemes in each other's way have hidden that there was none.
-                None => {
-                    self.fits = false;
-                    return grammar.advance(token);
-                }
-            }
+        let room = (left as usize + 1).saturating_sub(usize::from(end.is_some()));
+        if self.begin(grammar, room, end) {
+            return false;
         }
-        self.begun = true;
-        false
+        // Lexemes in each other's way have hidden that there was none.
+        self.fits = false;
+        grammar.advance(token)
     }
 }
 
@@ -146,8 +133,8 @@ mod tests {
             (self.open() <= limit).then(|| vec![0; self.open()])
         }
 
-        fn tokens_to_end(&mut self) -> Option<usize> {
-            Some(self.open())
+        fn closes_within(&mut self, limit: usize) -> bool {
+            self.open() <= limit
         }
     }
 
@@ -180,11 +167,9 @@ mod tests {
     fn what_has_room_is_let_alone() {
         let mut closing = Closing::default();
         assert!(closing.look(&mut Rounds(vec![200]), 900, Some(1)));
-        assert_eq!((closing.known.is_some(), closing.fits), (false, true));
-        assert!(closing.look(&mut Rounds(vec![200]), 250, Some(1)));
-        assert_eq!((closing.known.is_some(), closing.next()), (true, None));
-        assert!(closing.look(&mut Rounds(vec![5]), 10, Some(1)));
-        assert_eq!(closing.next(), Some(0));
+        assert_eq!((closing.next(), closing.fits), (None, true));
+        assert!(closing.look(&mut Rounds(vec![200]), 204, Some(1)));
+        assert_eq!((closing.next(), closing.fits), (Some(0), true));
     }
 
     #[test]

@@ -68,8 +68,8 @@ impl Grammar for Threes {
         Some(tokens.take(self.length - start).collect()).filter(|tokens: &Vec<u32>| tokens.len() <= limit)
     }
 
-    fn tokens_to_end(&mut self) -> Option<usize> {
-        self.closing_tokens(usize::MAX).map(|tokens| tokens.len())
+    fn closes_within(&mut self, limit: usize) -> bool {
+        self.closing_tokens(limit).is_some()
     }
 }
 

@@ -162,11 +162,15 @@ fn completions_are_the_shortest() {
     for (schema, begun, bytes) in cases {
         let mut state = from_schema(&tokens, schema.clone()).state();
         assert!(begun.bytes().all(|byte| state.advance(tokens.byte_token(byte).unwrap())), "{schema}");
-        assert_eq!(state.tokens_to_end(), Some(bytes), "{schema}");
         let closing = state.closing_tokens(usize::MAX).unwrap();
+        assert!(state.closes_within(bytes) && !state.closes_within(0), "{schema}");
+        for limit in 0..=closing.len() {
+            let fits = state.closing_tokens(limit);
+            assert!(fits.as_ref().is_none_or(|tokens| tokens.len() <= limit), "{schema}");
+            assert!(fits.is_some() || !state.closes_within(limit), "{schema} within {limit}");
+        }
         let spelled: Vec<u8> = closing.iter().flat_map(|token| tokens.text_bytes(*token).to_vec()).collect();
         assert_eq!(spelled.len(), bytes, "{schema}: {}", String::from_utf8_lossy(&spelled));
-        assert_eq!(state.closing_tokens(closing.len() - 1), None);
         assert!(closing.iter().all(|token| state.advance(*token)), "{schema}");
         assert!(allowed(&mut state, &tokens).contains(&tokens.end_tokens()[0]), "{schema}");
     }

@@ -77,7 +77,7 @@ impl Parser {
     }
 
     /// How many bytes complete the text from here, unless lexemes are in each other's way, which may take more; None where
-    /// nothing is known to, or items must differ, so that only a [`completion`](Self::completion) tells.
+    /// nothing is known to, or items must differ.
     ///
     /// # Errors
     /// The parser has given up.
@@ -89,6 +89,19 @@ impl Parser {
                 true => None,
                 false => inner.bytes_to_end(tokens, place),
             }),
+        }
+    }
+
+    /// Whether `limit` tokens are surely enough to complete the text from here; None where only a
+    /// [`completion`](Self::completion) tells.
+    ///
+    /// # Errors
+    /// The parser has given up.
+    pub fn ends_within(&self, limit: usize) -> Result<Option<bool>> {
+        let place = self.place();
+        match self.over {
+            true => Ok(Some(true)),
+            false => self.automaton.work(|inner, tokens| inner.ends_within(tokens, place, limit)),
         }
     }
 

@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::distances::Distances;
 use super::ends::{Ends, Tail};
+use super::items::Items;
 use super::paths::NEVER;
 use crate::grammar::backends::parser::lexer::Lexer;
 use crate::grammar::backends::parser::rows::{About, RowId, Rows};
@@ -21,21 +22,35 @@ use crate::grammar::context::{Step, Tokens};
 /// The shortest text of a lexeme.
 #[derive(Debug, Clone)]
 pub(crate) enum Shortest {
-    Text(Arc<[u8]>),
+    /// With so many tokens as are enough for it; [`NEVER`] if no tokens have some of its bytes.
+    Text(Arc<[u8]>, u32),
     Special(u32),
 }
 
 impl Shortest {
+    pub fn of_text(tokens: &Tokens, text: Vec<u8>) -> Self {
+        let count = tokens.at_most(&text).unwrap_or(NEVER);
+        Self::Text(text.into(), count)
+    }
+
     pub fn steps(&self) -> Vec<Step> {
         match self {
-            Self::Text(text) => text.iter().map(|byte| Step::Byte(*byte)).collect(),
+            Self::Text(text, _) => text.iter().map(|byte| Step::Byte(*byte)).collect(),
             Self::Special(token) => vec![Step::Special(*token)],
         }
     }
 
     fn len(&self) -> u32 {
         match self {
-            Self::Text(text) => text.len() as u32,
+            Self::Text(text, _) => text.len() as u32,
+            Self::Special(_) => 1,
+        }
+    }
+
+    /// So many tokens are enough for it.
+    pub fn tokens(&self) -> u32 {
+        match self {
+            Self::Text(_, tokens) => *tokens,
             Self::Special(_) => 1,
         }
     }
@@ -53,6 +68,8 @@ pub(crate) struct Costs {
     /// By the row that made the items.
     rows: FxHashMap<RowId, Row>,
     pub ends: Ends,
+    /// The texts of items of arrays of different ones, by their symbols.
+    pub items: FxHashMap<u32, Items>,
     memory: usize,
 }
 
@@ -65,7 +82,8 @@ struct Row {
 impl Costs {
     /// About how many bytes they hold.
     pub fn memory(&self) -> usize {
-        self.memory + self.ends.memory() + self.distances.as_ref().map_or(0, Distances::memory)
+        let items: usize = self.items.values().map(Items::memory).sum();
+        self.memory + self.ends.memory() + items + self.distances.as_ref().map_or(0, Distances::memory)
     }
 
     /// Finds the costs of symbols; false if they are known.
@@ -96,7 +114,7 @@ impl Costs {
         let start = lexer.beginning(lexeme);
         let ends = self.ends.of(lexer, start);
         let nearest = ends.iter().min_by_key(|end| end.left)?;
-        Some(Shortest::Text(self.ends.text(start, *nearest).into()))
+        Some(Shortest::of_text(tokens, self.ends.text(start, *nearest)))
     }
 
     /// The bytes of a symbol's shortest text.

@@ -39,6 +39,32 @@ pub(crate) enum Tail {
     In(StateID),
 }
 
+impl Tail {
+    /// How a text ends that is one of some lexemes, even if any lexeme of the grammar may begin with it; None if another
+    /// lexeme is in its way.
+    pub fn of(text: &[u8], lexemes: &[u32], lexer: &mut Lexer) -> Option<Self> {
+        if text.is_empty() || lexer.is_near_limits() {
+            return None;
+        }
+        let is_one = |lexer: &Lexer, set| lexer.set(set).iter().any(|lexeme| lexemes.contains(lexeme));
+        let mut state = lexer.before_any();
+        for (at, byte) in text.iter().enumerate() {
+            match lexer.advance(state, *byte) {
+                Move::To(next) => state = next,
+                Move::EndsWith(set) if at + 1 == text.len() => {
+                    let next = lexer.transition(state, *byte);
+                    // A lexeme of one byte that ends before it must is not taken as one.
+                    let whole = at > 0 || lexer.is_at_end(next);
+                    return (whole && is_one(lexer, set)).then_some(Self::Ended);
+                }
+                Move::EndsWith(_) | Move::EndedBefore(_) | Move::Nowhere => return None,
+            }
+        }
+        let set = lexer.ended(state);
+        (set != NO_SET && is_one(lexer, set)).then_some(Self::In(state))
+    }
+}
+
 /// The next byte on the way to an end, and where it leads; None where it is the last.
 #[derive(Debug, Clone, Copy)]
 struct Hop {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  shortest   nearest     written from costs       searched, place by place, where lexemes are in each other's way
-//!  costs                  of what follows a row
+//!  costs      items       of what follows a row       the shortest items, where they must differ
 //!     distances   ends    of symbols and rules     of lexemes
 //!     paths               the cheapest ways through a graph
 //! ```
@@ -10,6 +10,7 @@
 pub(super) mod costs;
 mod distances;
 pub(super) mod ends;
+mod items;
 mod nearest;
 mod paths;
 mod shortest;

@@ -13,17 +13,18 @@
 //! an array. Other such items are written like any. Where there are such arrays the text is then read from the place on, and
 //! a search finds another if an item comes twice in it.
 
+use std::sync::Arc;
+
 use llguidance::earley::ParamValue;
 use rustc_hash::FxHashSet;
 
-use super::costs::Shortest;
+use super::costs::{Costs, Shortest};
 use super::ends::{End, Tail};
+use super::items::Items;
 use super::paths::NEVER;
 use crate::grammar::backends::parser::different::memory::Stage;
 use crate::grammar::backends::parser::different::unlike::Ends;
-use crate::grammar::backends::parser::different::unused::Texts;
-use crate::grammar::backends::parser::different::values::{self, Json};
-use crate::grammar::backends::parser::lexer::{Lexer, Move, NO_SET};
+use crate::grammar::backends::parser::different::values::Json;
 use crate::grammar::backends::parser::moves::Place;
 use crate::grammar::backends::parser::rows::RowId;
 use crate::grammar::backends::parser::rules::{END, START};
@@ -35,17 +36,52 @@ enum Part {
     Lexeme(u32),
     /// An item of an array of different ones, which is one of these lexemes.
     Item(u32, Vec<u32>),
+    /// An item of several lexemes begins, which may become one that comes in its array.
+    Compound,
+}
+
+/// A completion.
+struct Written {
+    pieces: Vec<Shortest>,
+    /// No item comes twice in an array of different ones.
+    sure: bool,
+}
+
+impl Written {
+    fn steps(&self) -> Vec<Step> {
+        self.pieces.iter().flat_map(Shortest::steps).collect()
+    }
+
+    /// So many tokens are enough for it, each of one piece.
+    fn apart(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.tokens() as usize).sum()
+    }
+
+    /// So many are, each of several pieces or one; None if some bytes have no tokens.
+    fn together(&self, tokens: &Tokens) -> Option<usize> {
+        let (mut count, mut text) = (0, Vec::new());
+        for piece in &self.pieces {
+            match piece {
+                Shortest::Text(more, _) => text.extend_from_slice(more),
+                Shortest::Special(_) => {
+                    count += 1 + tokens.at_most(&text)? as usize;
+                    text.clear();
+                }
+            }
+        }
+        Some(count + tokens.at_most(&text)? as usize)
+    }
 }
 
 /// An array of different items.
 #[derive(Default)]
 struct Array {
     /// The values that have come.
-    seen: FxHashSet<Json>,
+    seen: FxHashSet<Arc<Json>>,
     /// How many lexemes have come since an item.
     since: usize,
-    /// The item's texts, by its symbol.
-    texts: Option<(u32, Texts)>,
+    /// The symbol of its items, and the number of the next that may not have come.
+    next: Option<(u32, usize)>,
 }
 
 /// Symbols that are followed for a byte of a completion, and besides; more are rules that name each other.
@@ -56,9 +92,17 @@ impl States {
     /// The shortest completion from here, if one is found.
     pub(crate) fn completion(&mut self, tokens: &Tokens, place: Place) -> Option<Vec<Step>> {
         self.bytes_to_end(tokens, place)?;
-        let written =
-            self.written(place).filter(|steps| !self.rules.remembers || self.ends(tokens, place, steps));
-        written.or_else(|| self.searched(tokens, place))
+        let steps = self.written(tokens, place).map(|written| written.steps());
+        let ends = steps.filter(|steps| !self.rules.remembers || self.ends(tokens, place, steps));
+        ends.or_else(|| self.searched(tokens, place))
+    }
+
+    /// Whether `limit` tokens are surely enough for the shortest completion; None where only that one tells. O(its lexemes),
+    /// and O(its bytes) where a token may have to be of several lexemes.
+    pub(crate) fn ends_within(&mut self, tokens: &Tokens, place: Place, limit: usize) -> Option<bool> {
+        self.bytes_to_end(tokens, place)?;
+        let written = self.written(tokens, place).filter(|written| written.sure)?;
+        Some(written.apart() <= limit || written.together(tokens).is_some_and(|count| count <= limit))
     }
 
     /// Whether the text may end behind these steps.
@@ -67,27 +111,31 @@ impl States {
         end.is_some_and(|end| self.accepts(end))
     }
 
-    fn written(&mut self, place: Place) -> Option<Vec<Step>> {
-        let text = if place.pending { self.nearest_end(place)? } else { Vec::new() };
+    fn written(&mut self, tokens: &Tokens, place: Place) -> Option<Written> {
+        let (text, mut sure) = if place.pending { self.nearest_end(place)? } else { (Vec::new(), true) };
         let behind = text.iter().try_fold(place, |place, byte| self.push(place, *byte))?;
         let tail = if behind.pending { Tail::In(behind.state) } else { Tail::Ended };
         let begun = self.flushed(behind)?;
+        sure &= !self.memories.is_within_item(begun.memory);
         let parts = self.parts(begun.row)?;
         let array = self.array_around(begun);
-        let mut writer = Writer { steps: text.into_iter().map(Step::Byte).collect(), tail, array };
+        let mut writer = Writer { pieces: vec![Shortest::of_text(tokens, text)], tail, array };
         for part in parts {
             match part {
                 Part::Lexeme(lexeme) => writer.lexeme(self, lexeme)?,
-                Part::Item(symbol, lexemes) => writer.item(self, symbol, &lexemes)?,
+                Part::Item(symbol, lexemes) => writer.item(self, tokens, symbol, lexemes)?,
+                Part::Compound => sure = false,
             }
         }
-        Some(writer.steps)
+        Some(Written { pieces: writer.pieces, sure })
     }
 
-    /// The text that ends what has begun on the shortest way to an end.
-    fn nearest_end(&mut self, place: Place) -> Option<Vec<u8>> {
-        if let Ends::Away(text) = self.different(place) {
-            return Some(text);
+    /// The text that ends what has begun on the shortest way to an end, and whether no item comes again by it.
+    fn nearest_end(&mut self, place: Place) -> Option<(Vec<u8>, bool)> {
+        let ends = self.different(place);
+        let sure = !matches!(ends, Ends::Likely(_));
+        if let Ends::Away(text) = ends {
+            return Some((text, sure));
         }
         let mut best: Option<(u32, End)> = None;
         for end in self.costs.ends.of(&mut self.lexer, place.state).iter() {
@@ -97,7 +145,7 @@ impl States {
                 best = Some((cost, *end));
             }
         }
-        best.map(|(_, end)| self.costs.ends.text(place.state, end))
+        best.map(|(_, end)| (self.costs.ends.text(place.state, end), sure))
     }
 
     /// The array of different items that a place is in, between two lexemes.
@@ -108,7 +156,7 @@ impl States {
             // What ends an item of several lexemes comes first.
             Stage::Outside | Stage::Open | Stage::Whole | Stage::TooDeep => return None,
         };
-        Some(Array { seen: self.memories.come(place.memory).cloned().collect(), since, texts: None })
+        Some(Array { seen: self.memories.come(place.memory).cloned().collect(), since, next: None })
     }
 
     /// What a row's shortest completion is made of.
@@ -153,9 +201,16 @@ impl States {
             {
                 continue;
             }
-            if let Some(lexemes) = self.different_lexemes(element.symbol) {
-                parts.push(Part::Item(element.symbol, lexemes));
-            } else if let Some(lexeme) = symbol.lexeme {
+            if symbol.is_item {
+                match self.different_lexemes(element.symbol) {
+                    Some(lexemes) => {
+                        parts.push(Part::Item(element.symbol, lexemes));
+                        continue;
+                    }
+                    None => parts.push(Part::Compound),
+                }
+            }
+            if let Some(lexeme) = symbol.lexeme {
                 parts.push(Part::Lexeme(lexeme));
             } else if symbol.nested.is_some() {
                 open.push((symbol.rules[0].0, parameter));
@@ -176,11 +231,8 @@ impl States {
         Some(())
     }
 
-    /// The lexemes that an item of an array of different ones may be; None of other symbols, or if it may be several in a row.
+    /// The lexemes that an item may be; None if it may be several in a row.
     fn different_lexemes(&self, symbol: u32) -> Option<Vec<u32>> {
-        if !self.rules.symbols[symbol as usize].is_item {
-            return None;
-        }
         let (mut todo, mut known, mut lexemes) = (vec![symbol], FxHashSet::default(), Vec::new());
         while let Some(symbol) = todo.pop() {
             let about = &self.rules.symbols[symbol as usize];
@@ -197,36 +249,11 @@ impl States {
         }
         Some(lexemes)
     }
-
-    /// How a text ends that is one of some lexemes, even if any lexeme of the grammar may begin with it; None if another
-    /// lexeme is in its way.
-    fn tail(&mut self, text: &[u8], lexemes: &[u32]) -> Option<Tail> {
-        let lexer = &mut self.lexer;
-        if text.is_empty() || lexer.is_near_limits() {
-            return None;
-        }
-        let is_one = |lexer: &Lexer, set| lexer.set(set).iter().any(|lexeme| lexemes.contains(lexeme));
-        let mut state = lexer.before_any();
-        for (at, byte) in text.iter().enumerate() {
-            match lexer.advance(state, *byte) {
-                Move::To(next) => state = next,
-                Move::EndsWith(set) if at + 1 == text.len() => {
-                    let next = lexer.transition(state, *byte);
-                    // A lexeme of one byte that ends before it must is not taken as one.
-                    let whole = at > 0 || lexer.is_at_end(next);
-                    return (whole && is_one(lexer, set)).then_some(Tail::Ended);
-                }
-                Move::EndsWith(_) | Move::EndedBefore(_) | Move::Nowhere => return None,
-            }
-        }
-        let set = lexer.ended(state);
-        (set != NO_SET && is_one(lexer, set)).then_some(Tail::In(state))
-    }
 }
 
 /// Writes the parts of a completion.
 struct Writer {
-    steps: Vec<Step>,
+    pieces: Vec<Shortest>,
     tail: Tail,
     array: Option<Array>,
 }
@@ -236,51 +263,43 @@ impl Writer {
         if let Some(array) = &mut self.array {
             array.since += 1;
         }
-        match states.costs.lexemes[lexeme as usize].clone()? {
-            Shortest::Special(token) => {
-                self.steps.push(Step::Special(token));
-                self.tail = Tail::Ended;
+        let shortest = states.costs.lexemes[lexeme as usize].clone()?;
+        let tail = match &shortest {
+            Shortest::Special(_) => Tail::Ended,
+            Shortest::Text(text, _) => {
+                let lexer = &mut states.lexer;
+                let tails = &mut states.costs.tails;
+                (*tails.entry(lexeme).or_insert_with(|| Tail::of(text, &[lexeme], lexer)))?
             }
-            Shortest::Text(text) => {
-                let tail = match states.costs.tails.get(&lexeme) {
-                    Some(known) => *known,
-                    None => {
-                        let tail = states.tail(&text, &[lexeme]);
-                        states.costs.tails.insert(lexeme, tail);
-                        tail
-                    }
-                };
-                self.text(states, &text, tail?)?;
-            }
-        }
-        Some(())
+        };
+        self.piece(states, shortest, tail)
     }
 
     /// An item that has not come in its array: an item of the same array comes one lexeme after the last.
-    fn item(&mut self, states: &mut States, symbol: u32, lexemes: &[u32]) -> Option<()> {
-        let start = states.lexer.before(lexemes);
+    fn item(&mut self, states: &mut States, tokens: &Tokens, symbol: u32, lexemes: Vec<u32>) -> Option<()> {
         let mut array = self.array.take().filter(|array| array.since == 1).unwrap_or_default();
-        let known = array.texts.take().filter(|(of, _)| *of == symbol);
-        let mut texts = known.map_or_else(|| Texts::new(start), |(_, texts)| texts);
-        let text = loop {
-            let (text, _) = texts.next(&mut states.lexer, &mut states.costs.ends)?;
-            if array.seen.insert(values::whole(&text)) {
-                break text;
+        let mut number = array.next.filter(|(of, _)| *of == symbol).map_or(0, |(_, number)| number);
+        let Costs { items, ends, .. } = &mut states.costs;
+        let items = items.entry(symbol).or_insert_with(|| Items::new(&mut states.lexer, lexemes));
+        let item = loop {
+            let item = items.get(number, tokens, &mut states.lexer, ends)?;
+            number += 1;
+            if array.seen.insert(item.value.clone()) {
+                break item.clone();
             }
         };
-        self.array = Some(Array { since: 0, texts: Some((symbol, texts)), ..array });
-        let tail = states.tail(&text, lexemes)?;
-        self.text(states, &text, tail)
+        self.array = Some(Array { since: 0, next: Some((symbol, number)), ..array });
+        self.piece(states, item.text, item.tail?)
     }
 
     /// Appends a text; None if its first byte may belong to the lexeme before it.
-    fn text(&mut self, states: &mut States, text: &[u8], tail: Tail) -> Option<()> {
-        if let Tail::In(state) = self.tail
+    fn piece(&mut self, states: &mut States, piece: Shortest, tail: Tail) -> Option<()> {
+        if let (Shortest::Text(text, _), Tail::In(state)) = (&piece, self.tail)
             && !states.lexer.transition(state, *text.first()?).is_dead()
         {
             return None;
         }
-        self.steps.extend(text.iter().map(|byte| Step::Byte(*byte)));
+        self.pieces.push(piece);
         self.tail = tail;
         Some(())
     }

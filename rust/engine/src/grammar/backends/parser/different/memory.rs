@@ -264,9 +264,17 @@ impl Memories {
     }
 
     /// The values that have come in the innermost array, the last first.
-    pub fn come(&self, memory: MemoryId) -> impl Iterator<Item = &Json> {
-        let array = self.entries[memory as usize].1.array;
-        self.values(self.arrays[array as usize].seen).map(|value| &**value)
+    pub fn come(&self, memory: MemoryId) -> impl Iterator<Item = &Arc<Json>> {
+        self.values(self.seen_in(memory))
+    }
+
+    /// Whether the text is within an item, also where that is an array of such.
+    pub fn is_within_item(&self, memory: MemoryId) -> bool {
+        match self.stage(memory) {
+            Stage::Outside => false,
+            Stage::Ended | Stage::Between | Stage::Before => self.around(memory) != NOTHING,
+            Stage::Open | Stage::Whole | Stage::TooDeep => true,
+        }
     }
 
     fn values(&self, seen: SeenId) -> impl Iterator<Item = &Arc<Json>> {

@@ -109,6 +109,11 @@ impl Texts {
         }
     }
 
+    /// About how many bytes they hold.
+    pub fn memory(&self) -> usize {
+        self.nodes.len() * size_of::<Node>() + self.open.len() * 24
+    }
+
     fn push(&mut self, cost: u32, depth: u32, next: Next) {
         self.made += 1;
         self.open.push((Reverse(cost), depth, Reverse(self.made), next));

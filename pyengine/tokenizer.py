@@ -260,7 +260,7 @@ def token_text(value: Any) -> str | None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; {} where there is no file.
+    """The object in a JSON file of a model's folder; {} where there is no file.
 
     Raises:
         ModelLoadError: The file is malformed.

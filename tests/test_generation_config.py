@@ -1,6 +1,5 @@
 """Sampling that a model's generation_config.json gives."""
 
-import json
 import logging
 import shutil
 from pathlib import Path
@@ -12,6 +11,7 @@ from pyengine import AsyncEngine, SamplingParams
 from pyengine.cli.parameters import changed
 from pyengine.errors import ModelLoadError
 from pyengine.request.generation_config import GenerationConfig, generation_config, over
+from tests.folders import edit_json
 
 PROMPT = "The river"
 TOKENS = 24
@@ -26,8 +26,7 @@ def folder(tmp_path: Path, demo_model: Path) -> Path:
 
 
 def says(folder: Path, **values: Any) -> None:
-    path = folder / "generation_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    edit_json(folder / "generation_config.json", **values)
 
 
 def test_what_a_file_says(folder: Path, caplog: pytest.LogCaptureFixture) -> None:

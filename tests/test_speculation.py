@@ -41,7 +41,7 @@ SLOW_COMBINATIONS = [
 
 
 @pytest.mark.parametrize("proposers", SLOW_COMBINATIONS, ids="+".join)
-async def test_whoever_drafts_the_answers_are_the_same(
+async def test_answers_are_the_same_with_every_proposer(
     asked: list[Question], without: list[Answer], proposers: tuple[Proposer, ...]
 ) -> None:
     answers, report = await ask(asked, speculation=proposers, _adaptive_drafts=False)
@@ -127,7 +127,7 @@ async def test_preemption_in_a_tiny_cache_changes_nothing(adaptive: bool) -> Non
     assert_same(answers, wanted)
 
 
-async def test_who_aborts_takes_nobody_along() -> None:
+async def test_an_abort_ends_no_other_request() -> None:
     asked = long(8)
     wanted, _ = await ask(asked, speculation=())
     async with AsyncEngine(

@@ -1,7 +1,7 @@
 """The messages of a conversation: what they may hold, and what a chat template gets of them."""
 
 from collections.abc import Collection, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -15,6 +15,18 @@ class ContentPart(msgspec.Struct, forbid_unknown_fields=True):
 
     type: str
     text: str | None = None
+
+
+class TextPart(Protocol):
+    """A part of any endpoint's content that may be text."""
+
+    @property
+    def type(self) -> str:
+        """What kind of part it is."""
+
+    @property
+    def text(self) -> str | None:
+        """Its text, where it has one."""
 
 
 class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
@@ -184,17 +196,17 @@ def _text(message: Message, at: str) -> str | None:
     return text_of_parts(content, f"{at}.content")
 
 
-def text_of_parts(parts: Sequence[ContentPart], at: str) -> str:
-    """The text of parts, line by line.
+def text_of_parts(parts: Sequence[TextPart], at: str, types: Collection[str] = ("text",)) -> str:
+    """The text of parts of the types that are text, line by line.
 
     Raises:
         InvalidRequestError: One is not text; named.
     """
-    return "\n".join(_part(part, f"{at}[{number}]") for number, part in enumerate(parts))
+    return "\n".join(_part(part, f"{at}[{number}]", types) for number, part in enumerate(parts))
 
 
-def _part(part: ContentPart, at: str) -> str:
-    if part.type != "text":
+def _part(part: TextPart, at: str, types: Collection[str]) -> str:
+    if part.type not in types:
         raise UnsupportedParameterError(
             f"Content of type '{part.type[:100]}' is not supported ('{at}').", param=f"{at}.type"
         )

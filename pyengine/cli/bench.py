@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyengine.cli.options import numbers_of
 from pyengine.cli.terminal import working
 from pyengine.cli.trace_options import check_trace_options, trace_options
 
@@ -16,18 +17,6 @@ if TYPE_CHECKING:
     from pyengine.profiling.workload import Job
 
 GOALS = ("ttft", "tpot", "e2el")
-
-
-def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int | None, ...]:
-    if text is None:
-        return (None,)
-    try:
-        numbers = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        numbers = (0,)
-    if min(numbers) < 1:
-        raise click.BadParameter("give numbers of requests, such as 8 or 1,8,64")
-    return numbers
 
 
 def _goals(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, float]:
@@ -63,7 +52,7 @@ def _goals(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dic
 )
 @click.option(
     "--concurrency",
-    callback=_numbers,
+    callback=numbers_of("requests, such as 8 or 1,8,64"),
     metavar="N[,N,...]",
     help="Most requests at a time; several are measured one after the other.",
 )
@@ -171,7 +160,7 @@ async def _measure(url: str, given: dict[str, Any]) -> list[_Measured]:
 
     urls = [url, *filter(None, [given["peer"]])]
     targets = [await target(each, given["model"], given["api_key"]) for each in urls]
-    made = [_Measured(each, n, []) for n in given["concurrency"] for each in targets]
+    made = [_Measured(each, n, []) for n in given["concurrency"] or [None] for each in targets]
     vocab_size = _vocab_size(given["tokenizer"])
     for number in range(given["rounds"]):
         for place, one in enumerate(made):

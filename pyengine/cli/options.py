@@ -154,6 +154,27 @@ def sampling_given(given: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def numbers_of(
+    what: str,
+) -> Callable[[click.Context, click.Parameter, str | None], tuple[int, ...]]:
+    """The callback of an option that takes numbers with commas between; none is ().
+
+    Args:
+        what: Of what they are numbers, and an example.
+    """
+
+    def read(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, ...]:
+        try:
+            numbers = () if text is None else tuple(int(part) for part in text.split(","))
+        except ValueError:
+            numbers = (0,)
+        if min(numbers, default=1) < 1:
+            raise click.BadParameter(f"give numbers of {what}")
+        return numbers
+
+    return read
+
+
 def spelled(name: str) -> str:
     """The flag that sets the field ``name``."""
     return f"--{name.replace('_', '-')}"

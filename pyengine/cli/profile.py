@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pyengine.cli.options import engine_config, engine_options, model_argument
+from pyengine.cli.options import engine_config, engine_options, model_argument, numbers_of
 from pyengine.cli.terminal import working
 from pyengine.cli.trace_options import (
     check_trace_options,
@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from pyengine.telemetry.spans import Spans
 
 MODE: Mode = "server"
-
-
-def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, ...]:
-    if text is None:
-        return ()
-    try:
-        numbers = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        numbers = ()
-    if not numbers or min(numbers) < 1:
-        raise click.BadParameter("give numbers of sequences, such as 16,64,256")
-    return numbers
 
 
 @click.command(short_help="Measure where the time goes and when the device waits.")
@@ -73,7 +61,7 @@ def _numbers(_: click.Context, __: click.Parameter, text: str | None) -> tuple[i
 )
 @click.option(
     "--sweep",
-    callback=_numbers,
+    callback=numbers_of("sequences, such as 16,64,256"),
     metavar="N,N,...",
     help="Measure again with each of these numbers of sequences.",
 )

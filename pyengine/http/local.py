@@ -46,7 +46,7 @@ class LocalProtocol:
         yield self._body
 
     async def client_disconnect(self) -> None:
-        """Wait until the client has left: whoever waits for the answer is cancelled instead."""
+        """Wait until the client has left; here the task that waits for the answer is cancelled."""
         await asyncio.Event().wait()
 
     def response_bytes(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:

@@ -3,7 +3,6 @@
 Imports no torch.
 """
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,7 @@ from pyengine.model.weights.folder import (
 )
 from pyengine.model.windows import layer_windows
 from pyengine.settings.config import EngineConfig
+from pyengine.tokenizer import read_json
 
 
 @dataclass(frozen=True)
@@ -70,25 +70,6 @@ class ModelSpec:
     def spare_pages(self) -> int:
         """Pages that the cache has behind those of the configuration."""
         return self.spare_blocks * (tables_of(self.info.cache_groups) - 1)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in ``path``.
-
-    Raises:
-        ModelLoadError: Not readable, or no object.
-    """
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise ModelLoadError(
-            f"{path.parent} has no {path.name}: is it a model in Hugging Face format?"
-        ) from error
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"cannot read {path}: {error}") from error
-    if not isinstance(value, dict):
-        raise ModelLoadError(f"{path} holds no JSON object")
-    return value
 
 
 def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelSpec:
@@ -190,6 +171,8 @@ def check_same_tokens(folder: Path, drafts: Path) -> None:
 
 def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dict[str, Any]]:
     """The model in ``folder``, with all of its context, and its config.json."""
+    if not (folder / "config.json").exists():
+        raise ModelLoadError(f"{folder} has no config.json: is it a model in Hugging Face format?")
     model = text_part(read_json(folder / "config.json"))
     architecture = str((model.get("architectures") or ["unknown"])[0])
     model = respelled(architecture, model)
@@ -311,9 +294,8 @@ def _num_blocks(config: EngineConfig, info: ModelInfo) -> int:
 
 def _eos(folder: Path, model: dict[str, Any]) -> tuple[int, ...]:
     """End-of-sequence ids: those of generation_config.json first, then config.json's."""
-    generation = folder / "generation_config.json"
     found: dict[int, None] = {}
-    for source in (read_json(generation) if generation.is_file() else {}, model):
+    for source in (read_json(folder / "generation_config.json"), model):
         ids = source.get("eos_token_id")
         found |= {t: None for t in (ids if isinstance(ids, list) else [ids]) if isinstance(t, int)}
     return tuple(found)

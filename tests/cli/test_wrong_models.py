@@ -10,6 +10,7 @@ import pytest
 
 from pyengine.demo import MODEL_PATH
 from tests.cli.conftest import Run
+from tests.folders import edit_json
 from tests.programs import REPOSITORY
 
 # A torch that is there and must not be imported.
@@ -20,11 +21,7 @@ TWO_RANKS = ("--tensor-parallel", "2")
 def changed(**fields: Any) -> Callable[[Path], None]:
     """Changes fields of config.json."""
 
-    def change(folder: Path) -> None:
-        path = folder / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
-
-    return change
+    return lambda folder: edit_json(folder / "config.json", **fields)
 
 
 def with_index(name: str) -> Callable[[Path], None]:

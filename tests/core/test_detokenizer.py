@@ -460,7 +460,7 @@ def test_a_stream_goes_on_after_a_restart(fallback: Pair) -> None:
         assert (list(delta.tokens), delta.completion_tokens) == (ids[at:], len(ids))
 
 
-def test_a_slow_reader_loses_nothing_and_hinders_nobody(fallback: Pair) -> None:
+def test_a_slow_reader_loses_nothing_and_holds_up_no_other(fallback: Pair) -> None:
     house = House(fallback, capacity=4096)
     house.open(0, 1)
     house.open(1, 1)
@@ -533,7 +533,7 @@ def test_unknown_requests_are_ignored_and_those_of_unknown_frontends_aborted(
     assert [drain_all(mailbox) for mailbox in (*house.frontends, house.scheduler)] == [[], [], []]
 
 
-def test_a_failure_is_told_and_nobody_waits(fallback: Pair) -> None:
+def test_a_failure_is_told_and_no_request_waits(fallback: Pair) -> None:
     house = House(fallback)
     assert not house.actor.join(0)
     house.inbox.send(b"\x92\xa5abort\xc0")

@@ -25,7 +25,7 @@ def test_decoding_rows_get_rows_of_one_token(layout: StepLayout) -> None:
     assert (step.num_rows, step.num_tokens, step.num_logits) == (3, 3, 3)
 
 
-def test_other_rows_get_tokens_of_nobody(layout: StepLayout) -> None:
+def test_padding_rows_get_tokens_of_no_sequence(layout: StepLayout) -> None:
     step = StepBuffers(layout)
     write_step(step, [4, 2], 16, 6)
     layout.pad(step.memory, 8, 8, 6)

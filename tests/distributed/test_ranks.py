@@ -59,7 +59,7 @@ async def test_a_rank_that_is_killed_ends_the_engine_by_name() -> None:
 
 
 @pytest.mark.slow
-async def test_so_it_does_while_nobody_asks() -> None:
+async def test_an_idle_engine_ends_with_a_rank_too() -> None:
     async with shared() as engine:
         _, other = ranks(engine)
         await engine.generate(QUESTION, SHORT)

@@ -303,7 +303,9 @@ async def test_no_step_waits_for_the_device(
             torch.cuda.set_sync_debug_mode("default")
 
 
-async def test_whoever_leaves_and_whatever_fails_nothing_stays(runners: list[TorchRunner]) -> None:
+async def test_no_block_stays_held_behind_leaving_clients_and_failed_steps(
+    runners: list[TorchRunner],
+) -> None:
     long = SamplingParams(temperature=0, max_tokens=400, ignore_eos=True)
     short = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
     async with AsyncEngine(device="cuda", max_sequences=8, kv_cache_mib=64) as engine:

@@ -1,6 +1,5 @@
 """Quantized twins of random models: a folder in a format, and a dense one of the same numbers."""
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from pyengine.model.dtypes import bits
 from pyengine.model.torch.layers import packed_weights, parts
+from tests.folders import edit_json
 
 Pack = Callable[[np.random.Generator, int, int], tuple[dict[str, Any], NDArray[np.float32]]]
 """Tensors of a layer of so many outputs and inputs, and the weights that they mean."""
@@ -58,6 +58,5 @@ def make_twins(folder: Path, config: dict[str, Any], pack: Pack) -> tuple[Path, 
     for place, tensors in zip(places, (packed, dense), strict=True):
         shutil.copytree(folder, place)
         save_file(tensors, place / "model.safetensors")
-    path = places[0] / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": config}))
+    edit_json(places[0] / "config.json", quantization_config=config)
     return places

@@ -1,6 +1,5 @@
 """A cache of 8-bit floats in units of a checkpoint's scales: which those are, and attention."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from pyengine.model.torch.attention.paged import PagedAttention
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.layers import parts
+from tests.folders import edit_json
 from tests.model.fake_flashinfer import Device
 from tests.model.llamas import make_llama, prompts
 from tests.model.paged_steps import Step, expected, fill, layer_of, layout_of, random_table, spec_of
@@ -136,9 +136,8 @@ def test_a_scale_for_each_head_is_refused(tmp_path: Path) -> None:
 
 def test_a_scheme_without_scales_is_refused(tmp_path: Path) -> None:
     make_llama(tmp_path, num_hidden_layers=2)
-    path = tmp_path / "config.json"
     given = {"quant_method": "compressed-tensors", "format": "dense", "kv_cache_scheme": SCHEME}
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": given}))
+    edit_json(tmp_path / "config.json", quantization_config=given)
     with pytest.raises(ModelLoadError, match="take another 'kv_cache_dtype'"):
         GreedyRunner(tmp_path, kv_dtype=FLOAT8)
     GreedyRunner(tmp_path)

@@ -11,12 +11,8 @@ from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.devices import load_runner
 from pyengine.model.spec import describe
 from pyengine.settings.config import EngineConfig
+from tests.folders import edit_json
 from tests.model.llamas import Loop, make_llama, make_runner
-
-
-def edit(folder: Path, **changes: Any) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 def scatter(folder: Path, to: Path) -> None:
@@ -93,7 +89,7 @@ def test_what_cannot_be_loaded_is_named(
 ) -> None:
     heads: dict[str, Any] = {"head_dim": 12} if "head_dim" in changes else {}
     make_llama(tmp_path, **heads)
-    edit(tmp_path, **changes)
+    edit_json(tmp_path / "config.json", **changes)
     with pytest.raises(ModelLoadError, match=message):
         make_runner(tmp_path)
 
@@ -179,7 +175,7 @@ def test_a_runner_for_each_device(device: Any, tmp_path: Path) -> None:
 )
 def test_numbers_that_no_model_has(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     make_llama(tmp_path)
-    edit(tmp_path, **changes)
+    edit_json(tmp_path / "config.json", **changes)
     with pytest.raises(ModelLoadError, match=message):
         describe(EngineConfig(model=str(tmp_path)))
 

@@ -1,15 +1,13 @@
 """A package outside adds a family: a function from config.json to traits, and an entry point."""
 
-import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures import find_architecture
+from tests.folders import edit_json
 from tests.model.llamas import Loop, make_llama, make_runner, prompts
 
 FAMILY = """
@@ -33,18 +31,13 @@ def install(site: Path, name: str, value: str, module: str) -> None:
     (about / "entry_points.txt").write_text(f"[pyengine.architectures]\n{name} = {value}\n")
 
 
-def edit(folder: Path, changes: Mapping[str, Any]) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
 def test_a_package_adds_a_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, site = tmp_path / "model", tmp_path / "site"
     site.mkdir()
     make_llama(model)
     asked = prompts(3)
     expected = Loop(make_runner(model)).generate(asked, 8)
-    edit(model, {"architectures": ["LouderForCausalLM"], "loudness": 2.0})
+    edit_json(model / "config.json", architectures=["LouderForCausalLM"], loudness=2.0)
     with pytest.raises(ModelLoadError, match="'LouderForCausalLM' is not supported"):
         make_runner(model)
     install(site, "LouderForCausalLM", "louder:build", FAMILY)

@@ -23,6 +23,7 @@ from pyengine.model.spec import describe
 from pyengine.model.weights.float8 import Float8Activations, activations_of
 from pyengine.model.weights.loader import open_weights
 from pyengine.settings.config import EngineConfig
+from tests.folders import edit_json
 from tests.model import packing
 from tests.model.llamas import make_model, make_runner, prompts
 from tests.model.quantized import Pack, is_linear, make_twins
@@ -227,8 +228,7 @@ def test_what_is_not_supported_is_named(
     config: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     make_model(tmp_path, LlamaConfig, **SIZES)
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"quantization_config": config}))
+    edit_json(tmp_path / "config.json", quantization_config=config)
     with pytest.raises(ModelLoadError, match=message):
         open_weights(describe(EngineConfig(model=str(tmp_path))))
 

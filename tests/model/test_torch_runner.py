@@ -357,7 +357,7 @@ async def test_the_demo_model_answers_as_on_the_cpu(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_whoever_leaves_and_whatever_fails_nothing_stays(
+async def test_no_block_stays_held_behind_leaving_clients_and_failed_steps(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runners = use_torch(monkeypatch, kind)

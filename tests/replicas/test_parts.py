@@ -187,7 +187,7 @@ def test_a_service_manager_is_told(
         ]
 
 
-def test_without_a_service_manager_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_service_manager_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     notify_ready("m", "http://here")
 

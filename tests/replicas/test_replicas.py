@@ -45,7 +45,7 @@ def test_errors_are_those_of_the_engine(replicas: Replicas) -> None:
     )
 
 
-def test_replicas_are_added_by_nobody_else(replicas: Replicas) -> None:
+def test_replicas_are_added_with_the_key_alone(replicas: Replicas) -> None:
     evil = {"url": "http://127.0.0.1:1"}
     assert httpx.post(f"{replicas.url}/workers", json=evil).status_code == 401
     assert httpx.get(f"{replicas.url}/workers").status_code == 401

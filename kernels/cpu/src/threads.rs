@@ -7,7 +7,7 @@
 //!
 //! A step is dozens of short works with a little between them, so a helper spins for the next one before it sleeps:
 //! it then begins within a microsecond. The caller works too and waits for no helper that has not joined: a pool of
-//! one thread costs nothing, and a helper whose processor is busy with something else delays nobody. Between steps
+//! one thread costs nothing, and a helper whose processor is busy with something else delays no other. Between steps
 //! helpers sleep. Pieces are claimed from one counter: O(1) per piece, no allocation.
 
 use std::any::Any;
@@ -175,7 +175,7 @@ impl Pool {
         let mut done = 0;
         while let Some(number) = self.join(index, done) {
             done = number;
-            // SAFETY: this helper has joined the work, so nobody writes it.
+            // SAFETY: this helper has joined the work, so no thread writes it.
             let work = unsafe { *self.work.get() };
             if let Err(panic) = self.claim(work) {
                 *self.panic.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic);

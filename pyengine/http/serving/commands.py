@@ -29,7 +29,7 @@ class _Asking:
         self.heard()
 
     def heard(self) -> None:
-        """Go on if nobody is waited for."""
+        """Go on if no process is waited for."""
         if not self.waiting:
             self.over.set()
 

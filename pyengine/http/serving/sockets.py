@@ -72,7 +72,7 @@ def listen_at(path: str, backlog: int) -> socket.socket:
 
 
 def unknown_listener(unix: bool) -> socket.socket:
-    """A listening socket of no use: on a port of loopback that is told to nobody, or on no path."""
+    """A listening socket of no use: on a port of loopback that no client is told, or on no path."""
     if not unix:
         return listen("127.0.0.1", 0, 1)
     with tempfile.TemporaryDirectory() as folder:

@@ -62,7 +62,7 @@ class Database:
     """
 
     def __init__(self, path: str | None, most_bytes: int) -> None:
-        """Open the file at ``path``, or memory that is nobody else's.
+        """Open the file at ``path``, or memory that no other process has.
 
         Raises:
             ConfigError: It cannot be opened, or is of another version or no store.

@@ -54,7 +54,7 @@ class EventRecorder:
         self._forgotten = asyncio.Event()
 
     async def client_disconnect(self) -> None:
-        """Wait until nobody can read the answer any more: it was deleted."""
+        """Wait until the answer can be read no more: it was deleted."""
         await self._forgotten.wait()
 
     def response_stream(self, status: int, headers: list[tuple[str, str]]) -> "EventRecorder":

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyengine.chat.messages import FunctionCall, Message, MessageToolCall
+from pyengine.chat.messages import FunctionCall, Message, MessageToolCall, text_of_parts
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.http.fields.policy import FieldPolicy
 from pyengine.http.openai.schema.responses import (
@@ -136,23 +136,7 @@ def _kind(raw: dict[str, Any], at: str) -> type[Item]:
 
 
 def _text(content: str | list[InputPart], at: str) -> str:
-    if isinstance(content, str):
-        return content
-    return "\n".join(_part(part, f"{at}[{number}]") for number, part in enumerate(content))
-
-
-def _part(part: InputPart, at: str) -> str:
-    if part.type not in _TEXTS:
-        raise UnsupportedParameterError(
-            f"Content of type '{part.type[:100]}' is not supported ('{at}').", param=f"{at}.type"
-        )
-    if part.text is None:
-        raise InvalidRequestError(
-            f"Missing required parameter: '{at}.text'.",
-            param=f"{at}.text",
-            code="missing_required_parameter",
-        )
-    return part.text
+    return content if isinstance(content, str) else text_of_parts(content, at, _TEXTS)
 
 
 def _lonely(at: str) -> InvalidRequestError:

@@ -26,8 +26,10 @@ use crate::grammar::{Compiled, Grammar, Refusal};
 
 /// Items in a row of the parser that any grammar may have; an object of two thousand optional keys has 5,000.
 const MAX_ITEMS: usize = 8_000;
-/// An answer moves to a new automaton at most once in so many tokens, for it is parsed again.
+/// An answer is parsed again where it moves to a new automaton: so it moves once it has so many tokens, again when it has
+/// twice as many, and no more beyond the limit, for every stream waits meanwhile.
 const MOVED_AFTER: usize = 256;
+const MOVED_WITHIN: usize = 4_096;
 /// With room for so many tokens for a byte of a completion, and this many besides, it is not asked for: where lexemes are in
 /// each other's way it may be longer.
 const FAR: usize = 2;
@@ -137,6 +139,11 @@ impl Llguidance {
         }
         state
     }
+}
+
+/// Whether an answer that has `taken` tokens, and had `moved` when it last moved, moves on from a retired automaton.
+fn may_move(taken: usize, moved: usize) -> bool {
+    (MOVED_AFTER.max(2 * moved)..=MOVED_WITHIN).contains(&taken)
 }
 
 /// What Lark skips once: the white space of JSON, and its own where it says so.
@@ -302,7 +309,7 @@ impl Grammar for State {
             self.ended = end;
             return end;
         }
-        if self.parser.is_retired() && self.taken.len() >= self.moved + MOVED_AFTER {
+        if self.parser.is_retired() && may_move(self.taken.len(), self.moved) {
             self.rebuild();
         }
         match self.attempt(|parser| parser.take(token)) {

@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use llguidance::api::ParserLimits;
 
 use crate::error::{Error, Result};
+use crate::grammar::lowering::description::MAX_BYTES;
 use crate::grammar::masks::MaskCache;
 
 pub(crate) use tokens::Step;
@@ -101,7 +102,8 @@ pub(crate) fn limits() -> ParserLimits {
         // A mask that gives up ends the answer, but one that takes long holds up every other answer.
         step_lexer_fuel: 2_000_000,
         step_max_items: 50_000,
-        max_lexer_states: 50_000,
+        // A constant takes one for each of its bytes, and a description has no more.
+        max_lexer_states: MAX_BYTES,
         max_grammar_size: 300_000,
         verbose_errors: false,
         ..ParserLimits::default()

@@ -59,6 +59,18 @@ fn looking_ahead_may_fail_and_the_answer_goes_on() {
 }
 
 #[test]
+fn an_answer_is_parsed_again_a_few_times_however_long_it_is() {
+    let (mut moved, mut parsed) = (0, 0);
+    for taken in 1..1_000_000 {
+        if may_move(taken, moved) {
+            (moved, parsed) = (taken, parsed + taken);
+        }
+    }
+    assert_eq!(moved, MOVED_WITHIN);
+    assert!(parsed <= 2 * MOVED_WITHIN);
+}
+
+#[test]
 fn a_row_is_bounded_by_the_size_of_its_grammar() {
     assert_eq!((max_items(10), max_items(2_000), max_items(1 << 20)), (2_005, 3_000, 8_000));
     let tokens = small(&[]);

@@ -19,6 +19,8 @@ use super::views::Views;
 
 /// States that have grown by more bytes are left to the requests that have them; others get new ones.
 const MAX_GROWTH: usize = 16 << 20;
+/// An answer is ended whose states hold more than so many MiB.
+const MAX_MIB: usize = 256;
 
 pub(super) struct States {
     pub rules: Arc<Rules>,
@@ -73,6 +75,7 @@ impl States {
         if let Some(error) = self.lexer.error() {
             bail!("lexer error: {error}");
         }
+        ensure!(self.memory() <= MAX_MIB << 20, "its texts take more than {MAX_MIB} MiB of states");
         let limit = self.limits.step_max_items;
         ensure!(self.rows.made() <= self.max_made, "parser error: too many items (limit {limit})");
         Ok(())

@@ -163,7 +163,7 @@ mod tests {
             ("root ::= <think>", "tokens"),
             ("root ::= TagDispatch((\"a\", b))", "TagDispatch"),
             ("root ::= \"a\"{3,2}", "count"),
-            ("root ::= \"a\"{99999999}", "count"),
+            ("root ::= \"a\"{99999999999}", "count"),
             ("root ::= \"\\q\"", "escape"),
             ("root = \"a\"", "::="),
             ("root ::= \"a\"\nroot ::= \"b\"", "twice"),

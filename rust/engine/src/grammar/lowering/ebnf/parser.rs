@@ -6,9 +6,6 @@ use super::MAX_DEPTH;
 use crate::grammar::Refusal;
 use crate::grammar::lowering::description::refusal;
 
-/// How often something may be repeated with a count.
-const MAX_REPEATS: u32 = 10_000;
-
 /// The right side of a rule.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expression {
@@ -199,7 +196,7 @@ impl Parser<'_> {
         let rest = &self.source[self.at..];
         let inside = rest.find('}').map(|end| &rest[..end]).filter(|inside| inside.len() < 32);
         let inside = inside.ok_or_else(|| self.wrong("`}` is missing"))?;
-        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|count| *count <= MAX_REPEATS);
+        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|count| *count < u32::MAX);
         let counts = match inside.split_once(',') {
             None => number(inside).map(|count| (count, Some(count))),
             Some((min, max)) => {
@@ -208,8 +205,9 @@ impl Parser<'_> {
                 min.zip(max).filter(|(min, max)| max.is_none_or(|max| *min <= max))
             }
         };
-        let counts =
-            counts.ok_or_else(|| self.wrong(&format!("`{{{inside}}}` is no count that is supported")))?;
+        let counts = counts.ok_or_else(|| {
+            self.wrong(&format!("`{{{inside}}}` is no count; the limit is {}", u32::MAX - 1))
+        })?;
         self.at += inside.len();
         Ok(counts)
     }

@@ -30,6 +30,9 @@ pub(super) type SetId = u32;
 const UNKNOWN: SetId = u32::MAX;
 /// The set without lexemes.
 pub(super) const NO_SET: SetId = 0;
+/// So many states may be made before new fuel is given.
+const MAX_NEW: usize = 50_000;
+
 /// Where a byte leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Move {
@@ -70,6 +73,8 @@ pub(super) struct Lexer {
     /// Lexemes that are special tokens, each with its tokens once they were wanted.
     special: FxHashMap<u32, Option<Box<[u32]>>>,
     limits: ParserLimits,
+    /// How many states it may have before new fuel is given.
+    max_states: usize,
 }
 
 impl Lexer {
@@ -102,6 +107,7 @@ impl Lexer {
             representatives,
             once: skipped_once(spec, once)?,
             special,
+            max_states: limits.max_lexer_states,
             limits,
         })
     }
@@ -112,8 +118,9 @@ impl Lexer {
 
     /// Gives new fuel: what one mask or token may take.
     pub fn refuel(&mut self, fuel: u64) {
+        self.max_states = self.limits.max_lexer_states.min(self.states() + MAX_NEW);
         self.automaton.set_fuel(fuel);
-        self.automaton.set_max_states(self.limits.max_lexer_states);
+        self.automaton.set_max_states(self.max_states);
     }
 
     /// How much fuel is left.
@@ -128,8 +135,7 @@ impl Lexer {
 
     /// Whether it should build no more states than it must: giving up would end answers.
     pub fn is_near_limits(&self) -> bool {
-        let states = self.automaton.stats().num_states;
-        states > self.limits.max_lexer_states / 4 * 3
+        self.states() + MAX_NEW / 4 > self.max_states
             || self.automaton.get_fuel() < self.limits.step_lexer_fuel / 2
     }
 
@@ -145,7 +151,6 @@ impl Lexer {
     }
 
     /// How many states it has.
-    #[cfg(test)]
     pub fn states(&self) -> usize {
         self.automaton.stats().num_states
     }

@@ -106,13 +106,20 @@ def test_products_with_quantized_weights_fit_gpus_of_less_shared_memory(tmp_path
 
 
 @pytest.mark.timeout(300)
-def test_experts_are_products_of_tensor_cores(tmp_path: Path) -> None:
-    found = figures("experts", tmp_path)
+@pytest.mark.parametrize("capability", ["90", "89"])
+def test_experts_are_products_of_tensor_cores(capability: str, tmp_path: Path) -> None:
+    found = figures("experts", tmp_path, capability)
     assert {one["kernel"] for one in found} == {"route_kernel", "grouped_kernel"}
+    hopper = capability == "90"
     for one in found:
         assert one["stack"] == 0, one
-        if one["kernel"] == "grouped_kernel" and "float32" not in one["kind"]:
-            assert one["product"] in ("mma", "wgmma"), one
+        if one["kernel"] != "grouped_kernel":
+            continue
+        # Weights are copied 16 bytes at a time while others are multiplied.
+        assert one["copied"] == one["store"] == 16, one
+        assert one["shared"] <= (227 if hopper else 99) * 1024, one
+        if "float32" not in one["kind"]:
+            assert one["product"] == ("wgmma" if hopper and one["tile"] >= 64 else "mma"), one
 
 
 @pytest.mark.timeout(300)

@@ -15,12 +15,7 @@ each tile of outputs. Bytes of weights are the limit for few rows, products for 
 import torch
 
 from pyengine.kernels.language import tl, triton
-
-FEW, MANY = 16, 64
-"""Rows of a tile, for few rows in a group and for many."""
-
-OUTPUTS = 64
-"""Outputs of a tile."""
+from pyengine.kernels.layers.tiles import store_tile, tile_of_groups
 
 
 @triton.jit
@@ -40,6 +35,27 @@ def tile_of_group(ends_ptr, tile, groups, GROUPS_BLOCK: tl.constexpr, ROWS: tl.c
     return mine, first, stop
 
 
+@triton.jit
+def dense_sums(
+    x_ptr, x_stride, weight_ptr, row, stop, output, INPUTS: tl.constexpr, WIDTH: tl.constexpr,
+    ROWS: tl.constexpr, OUTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A tile of the products of rows before ``stop`` with the weights of a layer, float32
+    [OUTS, ROWS]; ``row`` is [1, ROWS], ``output`` [OUTS, 1].
+    """
+    x_ptr += row.to(tl.int64) * x_stride
+    weight_ptr += output.to(tl.int64) * INPUTS
+    sums = tl.zeros([OUTS, ROWS], tl.float32)
+    for at in range(0, INPUTS, BLOCK):
+        i = at + tl.arange(0, BLOCK)
+        inside = (output < WIDTH) & (i < INPUTS)[None, :]
+        weight = tl.load(weight_ptr + i[None, :], mask=inside, other=0.0)  # [OUTS, BLOCK]
+        inside = (row < stop) & (i < INPUTS)[:, None]
+        x = tl.load(x_ptr + i[:, None], mask=inside, other=0.0)  # [BLOCK, ROWS]
+        sums = tl.dot(weight, x, sums, input_precision="ieee")
+    return sums
+
+
 @triton.jit(do_not_specialize=["groups"])
 def grouped_kernel(
     x_ptr, x_stride, weight_ptr, bias_ptr, ends_ptr, out_ptr, out_stride, groups,
@@ -49,25 +65,16 @@ def grouped_kernel(
     """A grid of tiles of rows and tiles of outputs; ``INPUTS`` by ``WIDTH`` are a group's."""
     mine, first, stop = tile_of_group(ends_ptr, tl.program_id(0), groups, GROUPS_BLOCK, ROWS)
     if mine < groups:
-        row = (first + tl.arange(0, ROWS))[:, None].to(tl.int64)  # [ROWS, 1]
-        column = tl.program_id(1) * OUTS + tl.arange(0, OUTS)[None, :]  # [1, OUTS]
-        weight_ptr += mine.to(tl.int64) * INPUTS * WIDTH
-        sums = tl.zeros([ROWS, OUTS], tl.float32)
-        for at in range(0, INPUTS, BLOCK):
-            i = at + tl.arange(0, BLOCK)
-            inside = (row < stop) & (i < INPUTS)[None, :]
-            x = tl.load(x_ptr + row * x_stride + i[None, :], mask=inside, other=0.0)
-            inside = (i < INPUTS)[:, None] & (column < WIDTH)
-            weight = tl.load(weight_ptr + column * INPUTS + i[:, None], mask=inside, other=0.0)
-            sums = tl.dot(x, weight, sums, input_precision="ieee")
+        row = (first + tl.arange(0, ROWS))[None, :]  # [1, ROWS]
+        output = tl.program_id(1) * OUTS + tl.arange(0, OUTS)[:, None]  # [OUTS, 1]
+        number = mine.to(tl.int64)
+        weight_ptr += number * WIDTH * INPUTS
         if HAS_BIAS:
-            bias = tl.load(bias_ptr + mine * WIDTH + column, mask=column < WIDTH, other=0.0)
-            sums += bias.to(tl.float32)
-        tl.store(
-            out_ptr + row * out_stride + column,
-            sums.to(out_ptr.dtype.element_ty),
-            mask=(row < stop) & (column < WIDTH),
+            bias_ptr += number * WIDTH
+        sums = dense_sums(
+            x_ptr, x_stride, weight_ptr, row, stop, output, INPUTS, WIDTH, ROWS, OUTS, BLOCK
         )
+        store_tile(sums, bias_ptr, out_ptr, out_stride, row, stop, output, WIDTH, HAS_BIAS)
 
 
 def grouped(
@@ -96,13 +103,13 @@ def grouped(
     (rows, inputs), (groups, width) = x.shape, weight.shape[:2]
     if not rows or not width:
         return
-    tile = FEW if rows < FEW * groups else MANY
-    grid = (rows // tile + min(groups, rows), triton.cdiv(width, OUTPUTS))
+    tile = tile_of_groups(rows, groups)
+    grid = (rows // tile.rows + min(groups, rows), triton.cdiv(width, tile.outputs))
     grouped_kernel[grid](
         x, x.stride(0), weight, bias, ends, out, out.stride(0), groups,
         INPUTS=inputs, WIDTH=width, HAS_BIAS=bias is not None,
-        GROUPS_BLOCK=triton.next_power_of_2(groups), ROWS=tile, OUTS=OUTPUTS,
-        BLOCK=32 if x.dtype == torch.float32 else 64, enable_fp_fusion=True,
+        GROUPS_BLOCK=triton.next_power_of_2(groups),
+        BLOCK=32 if x.dtype == torch.float32 else 64, enable_fp_fusion=True, **tile.options(),
     )  # fmt: skip
 
 

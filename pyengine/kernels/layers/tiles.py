@@ -1,9 +1,9 @@
-"""Tiles of products with quantized weights: the same for all of them.
+"""Tiles of products with weights, dense or quantized: the same for all of them.
 
 A product is computed as ``weight x^T``: weights, which are read once, are the operand that tensor
-cores take out of registers, where they become what is multiplied. Few rows are limited by the bytes
-of the weights, so that tiles have few outputs, for many programs; many rows by operations. None of
-the sizes was measured.
+cores take out of registers, where quantized ones become what is multiplied. Few rows are limited by
+the bytes of the weights, so that tiles have few outputs, for many programs; many rows by
+operations. None of the sizes was measured.
 """
 
 from dataclasses import dataclass

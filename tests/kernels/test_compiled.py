@@ -113,6 +113,7 @@ def test_experts_are_products_of_tensor_cores(capability: str, tmp_path: Path) -
     hopper = capability == "90"
     for one in found:
         assert one["stack"] == 0, one
+        assert one["ahead"] == one["chained"] == hopper, one
         if one["kernel"] != "grouped_kernel":
             continue
         # Weights are copied 16 bytes at a time while others are multiplied.
@@ -131,6 +132,7 @@ def test_quantized_experts_are_products_of_tensor_cores(capability: str, tmp_pat
     assert kernels == ["grouped_packed_kernel"] * 10 + ["grouped_block_kernel"] * 4
     hopper = capability == "90"
     for one in found:
+        assert one["ahead"] == one["chained"] == hopper, one
         # Weights are copied 16 bytes at a time while others are multiplied.
         assert one["copied"] == one["store"] == 16, one
         assert one["product"] == ("wgmma" if hopper and one["tile"] >= 64 else "mma"), one
@@ -163,6 +165,8 @@ def test_sampling_rounds_as_the_cpu(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_attention_is_of_the_kind_that_it_is_meant_to_be(tmp_path: Path) -> None:
     for one in figures("attention", tmp_path):
+        assert one["ahead"], one
+        assert one["chained"], one
         if one["kernel"] == "merge_kernel":
             assert one["stack"] == 0, one
             continue

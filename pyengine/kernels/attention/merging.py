@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from pyengine.kernels.attention.tiling import power_of_two
+from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
 
 FEW_PARTS, MANY_PARTS = 4, 32
@@ -43,6 +44,7 @@ def room_for(parts: Parts | None, out: torch.Tensor, count: int) -> Parts:
 def merge_kernel(
     out_ptr, part_values_ptr, part_sums_ptr, parts, out_stride,
     HEAD_DIM: tl.constexpr, DIM: tl.constexpr, AT_ONCE: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """One program a token and query head: the parts, weighted by their sums."""
     token = tl.program_id(0).to(tl.int64)
@@ -52,6 +54,7 @@ def merge_kernel(
     best = tl.full([], float("-inf"), tl.float32)
     total = tl.full([], 0.0, tl.float32)
     result = tl.zeros([DIM], tl.float32)
+    wait_for_inputs(CHAINED)
     for start in range(0, parts, AT_ONCE):
         part = start + tl.arange(0, AT_ONCE)
         sums = tl.load(part_sums_ptr + first + part, mask=part < parts, other=float("-inf"))
@@ -83,5 +86,5 @@ def merge(out: torch.Tensor, parts: Parts, count: int) -> None:
         out, parts.values, parts.sums, count, out.stride(0),
         HEAD_DIM=head_dim, DIM=max(16, power_of_two(head_dim)),
         AT_ONCE=FEW_PARTS if count <= FEW_PARTS else MANY_PARTS,
-        num_warps=4, enable_fp_fusion=True,
+        num_warps=4, enable_fp_fusion=True, **chained(out.device),
     )  # fmt: skip

@@ -27,6 +27,7 @@ import torch
 
 from pyengine.kernels.attention.merging import Parts, merge, room_for
 from pyengine.kernels.attention.tiling import Tiling, power_of_two
+from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
 
 
@@ -222,6 +223,7 @@ def attend_kernel(
     ROWS: tl.constexpr, KEYS: tl.constexpr, WHOLE: tl.constexpr,
     ONE_QUERY: tl.constexpr, SHARES: tl.constexpr, PREFIX: tl.constexpr,
     WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """One program a tile of queries, key and value head, and part of the keys.
 
@@ -235,6 +237,7 @@ def attend_kernel(
     QUERIES: tl.constexpr = ROWS // GROUP
     kv_head = tl.program_id(1)
     split = tl.program_id(2)
+    wait_for_inputs(CHAINED)
     row, first_query, queries, ahead = queries_of_tile(
         query_start_ptr, rows, tokens, tl.program_id(0), QUERIES, ONE_QUERY, PREFIX
     )
@@ -377,6 +380,7 @@ def attention(
             WINDOWED=window is not None, CHUNKED=chunk is not None,
             CAPPED=soft_cap is not None, SINKS=sinks is not None,
             num_warps=cut.warps, num_stages=cut.stages, enable_fp_fusion=True,
+            **chained(queries.device),
         )  # fmt: skip
 
     launch(tiling, rows if one_query else tokens // (tiling.rows // group) + rows, 0, False)

@@ -14,6 +14,7 @@ each tile of outputs. Bytes of weights are the limit for few rows, products for 
 
 import torch
 
+from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
 from pyengine.kernels.layers.tiles import store_tile, tile_of_groups
 
@@ -60,9 +61,10 @@ def dense_sums(
 def grouped_kernel(
     x_ptr, x_stride, weight_ptr, bias_ptr, ends_ptr, out_ptr, out_stride, groups,
     INPUTS: tl.constexpr, WIDTH: tl.constexpr, HAS_BIAS: tl.constexpr, GROUPS_BLOCK: tl.constexpr,
-    ROWS: tl.constexpr, OUTS: tl.constexpr, BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, OUTS: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """A grid of tiles of rows and tiles of outputs; ``INPUTS`` by ``WIDTH`` are a group's."""
+    wait_for_inputs(CHAINED)
     mine, first, stop = tile_of_group(ends_ptr, tl.program_id(0), groups, GROUPS_BLOCK, ROWS)
     if mine < groups:
         row = (first + tl.arange(0, ROWS))[None, :]  # [1, ROWS]
@@ -110,6 +112,7 @@ def grouped(
         INPUTS=inputs, WIDTH=width, HAS_BIAS=bias is not None,
         GROUPS_BLOCK=triton.next_power_of_2(groups),
         BLOCK=32 if x.dtype == torch.float32 else 64, enable_fp_fusion=True, **tile.options(),
+        **chained(x.device),
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ Rows lie group by group, and programs find their tile as those of
 
 import torch
 
+from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
 from pyengine.kernels.layers.block_product import block_sums
 from pyengine.kernels.layers.grouped import check_groups, tile_of_group
@@ -21,8 +22,10 @@ def grouped_block_kernel(
     x_ptr, x_stride, x_scale_ptr, x_scale_stride, weight_ptr, scale_ptr, bias_ptr, ends_ptr,
     out_ptr, out_stride, groups, INPUTS: tl.constexpr, WIDTH: tl.constexpr, STEP: tl.constexpr,
     HAS_BIAS: tl.constexpr, GROUPS_BLOCK: tl.constexpr, ROWS: tl.constexpr, OUTS: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """A grid of tiles of rows and tiles of outputs; ``INPUTS`` by ``WIDTH`` are a group's."""
+    wait_for_inputs(CHAINED)
     mine, first, stop = tile_of_group(ends_ptr, tl.program_id(0), groups, GROUPS_BLOCK, ROWS)
     if mine < groups:
         row = (first + tl.arange(0, ROWS))[None, :]  # [1, ROWS]
@@ -75,7 +78,7 @@ def grouped_block(
         x, x.stride(0), x_scales, x_scales.stride(0), weight.values, weight.scales, bias, ends,
         out, out.stride(0), groups, INPUTS=inputs, WIDTH=width, STEP=weight.group,
         HAS_BIAS=bias is not None, GROUPS_BLOCK=triton.next_power_of_2(groups),
-        enable_fp_fusion=True, **tile.options(),
+        enable_fp_fusion=True, **tile.options(), **chained(x.device),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ room for.
 
 import torch
 
+from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
 from pyengine.kernels.layers.grouped import check_groups, tile_of_group
 from pyengine.kernels.layers.packed_product import packed_sums
@@ -25,10 +26,11 @@ def grouped_packed_kernel(
     out_stride, groups, INPUTS: tl.constexpr, WIDTH: tl.constexpr, BITS: tl.constexpr,
     GROUP: tl.constexpr, FLOATS: tl.constexpr, HAS_ZEROS: tl.constexpr,
     HAS_MINIMUMS: tl.constexpr, HAS_BIAS: tl.constexpr, GROUPS_BLOCK: tl.constexpr,
-    ROWS: tl.constexpr, OUTS: tl.constexpr, BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, OUTS: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """A grid of tiles of rows and tiles of outputs; ``INPUTS`` by ``WIDTH`` are a group's."""
     SCALES: tl.constexpr = (INPUTS + GROUP - 1) // GROUP * WIDTH
+    wait_for_inputs(CHAINED)
     mine, first, stop = tile_of_group(ends_ptr, tl.program_id(0), groups, GROUPS_BLOCK, ROWS)
     if mine < groups:
         row = (first + tl.arange(0, ROWS))[None, :]  # [1, ROWS]
@@ -85,7 +87,7 @@ def grouped_packed(
         GROUP=weight.group, FLOATS=weight.floats, HAS_ZEROS=weight.zeros is not None,
         HAS_MINIMUMS=weight.minimums is not None, HAS_BIAS=bias is not None,
         GROUPS_BLOCK=triton.next_power_of_2(groups), BLOCK=BLOCKS[weight.bits],
-        enable_fp_fusion=False, **tile.options(),
+        enable_fp_fusion=False, **tile.options(), **chained(x.device),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ registers; its time is that of one maximum after the other.
 
 import torch
 
+from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
 
 # Below all scores, so that even rows of NaN choose experts that there are, each once.
@@ -23,13 +24,14 @@ def route_kernel(
     count, factor,
     CHOSEN: tl.constexpr, SIGMOID: tl.constexpr, NORMALIZED: tl.constexpr, GROUPS: tl.constexpr,
     CHOSEN_GROUPS: tl.constexpr, GROUPS_BLOCK: tl.constexpr, HAS_BIAS: tl.constexpr,
-    HAS_SCALES: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_SCALES: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """One program a row of ``count`` logits; weights are multiplied by ``factor``."""
     row = tl.program_id(0)
     expert = tl.arange(0, BLOCK)
     inside = expert < count
     logits_ptr += row.to(tl.int64) * logits_stride
+    wait_for_inputs(CHAINED)
     logit = tl.load(logits_ptr + expert, mask=inside, other=float("-inf")).to(tl.float32)
     if SIGMOID:
         score = tl.div_rn(1.0, 1.0 + tl.exp(-logit))
@@ -119,6 +121,7 @@ def route(
         CHOSEN_GROUPS=chosen_groups, GROUPS_BLOCK=triton.next_power_of_2(groups),
         HAS_BIAS=bias is not None, HAS_SCALES=scales is not None,
         BLOCK=triton.next_power_of_2(count), num_warps=1, enable_fp_fusion=False,
+        **chained(logits.device),
     )  # fmt: skip
 
 

@@ -73,6 +73,7 @@ def flashinfer_without_a_gpu() -> Iterator[Library]:
             merge=lambda *_: None,
             event=lambda: SimpleNamespace(record=lambda: None, synchronize=lambda: None),
             copy=torch.Tensor.copy_,
+            put=lambda *_: None,
             flash3=True,
         )
 

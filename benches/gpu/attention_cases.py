@@ -70,7 +70,9 @@ DECODES = (Size(1, 1, 512), Size(1, 1, 4096), Size(1, 1, 8000), Size(16, 1, 512)
 DRAFTS = (Size(1, 5, 1024), Size(16, 5, 1024), Size(64, 5, 1024))
 PROMPTS = (Size(1, 1024, 0), Size(1, 8000, 0), Size(1, 1024, 7000), Size(8, 1024, 0))
 # As a server's steps are while requests come: most rows decode, a chunk of a prompt beside them.
-MIXED = (Size(64, 1, 512, 512), Size(64, 1, 4096, 512), Size(256, 1, 512, 512))
+# The first is within a graph's size.
+MIXED = (Size(64, 1, 512, 128), Size(64, 1, 512, 512), Size(64, 1, 4096, 512),
+         Size(256, 1, 512, 512))  # fmt: skip
 # The kind of segment by which all rows get kernels of one kind.
 WHOLE = {"fa2": "short", "fa3": "prompt"}
 # torch's attends row by row, with a mask of all pairs: much of it is slow to measure.
@@ -157,10 +159,9 @@ def attends(
     step.memory.copy_(torch.from_numpy(host.memory))
     backend = made(bench, shape, name, size, dtype)
     variant = backend.variant(step)
-    # As the engine: steps with prompts are planned as those that no graph is for.
-    decodes = host.num_decode_rows == rows
-    captured = bench.cuda and backend.captures and decodes and tokens <= MAX_TOKENS
     kernels = name.partition(" ")[2]
+    # As the engine, but for steps whose rows all get kernels of one kind.
+    captured = bench.cuda and backend.captures and not kernels and tokens <= MAX_TOKENS
     whole = Segment(WHOLE[kernels], (0, rows), (0, tokens)) if kernels else None  # type: ignore[arg-type]
     with nullcontext() if whole is None else patch.object(launches, "segments", lambda *_: [whole]):
         backend.plan(step, variant, rows, tokens, captured=captured)

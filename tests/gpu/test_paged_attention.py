@@ -111,19 +111,19 @@ class Bench:
             layer_of(scale=self.spec.head_dim**-0.5, **how),
         )
 
-    def check(self) -> None:
+    def check(self, **mask: Any) -> None:
         limit = TOLERANCE[self.spec.dtype]
-        got, right = self.results()
+        got, right = self.results(**mask)
         torch.testing.assert_close(got, right, rtol=limit, atol=limit)
 
-    def results(self) -> tuple[Any, Any]:
+    def results(self, **mask: Any) -> tuple[Any, Any]:
         """Of the step's tokens, and the reference's."""
         tokens = sum(self.counts)
         right = torch.zeros_like(self.out[:tokens])
         arrays = {name: torch.from_numpy(getattr(self.step.host, name)).to(CUDA) for name in FIELDS}
         attention_reference(
             self.queries[:tokens], self.keys, self.values, Pages(**arrays), right,
-            rows=len(self.lengths), one_query=False, scale=self.spec.head_dim**-0.5,
+            rows=len(self.lengths), one_query=False, scale=self.spec.head_dim**-0.5, **mask,
         )  # fmt: skip
         return self.out[:tokens].float(), right.float()
 
@@ -189,29 +189,56 @@ def test_graphs_serve_steps_that_differ(name: str, variant: str, kv_dtype: str) 
     bench = Bench(name, llama("bfloat16", kv_dtype))
     random = np.random.default_rng(1)
     shared = 256 if variant.endswith("_cascade") else 0
-    rows = tokens = 16
-    graph = None
+    rows = 16
+    steps = []
     for _ in range(6):
         used = int(random.integers(12, rows + 1))
         counts = [1] * used
         if variant.startswith("ragged"):
             used = int(random.integers(2, 5)) if not shared else 8
             counts = [2] * used
-        lengths = [shared * SIZE + int(random.integers(2, 3000)) for _ in counts]
+        steps.append(([shared * SIZE + int(random.integers(2, 3000)) for _ in counts], counts))
+    replay(bench, variant, (rows, rows), steps, shared)
+
+
+@pytest.mark.parametrize("window", [None, 100])
+@pytest.mark.parametrize("variant", ["mixed", "prompts"])
+def test_graphs_of_prompts_serve_steps_that_differ(variant: str, window: int | None) -> None:
+    bench = Bench("flashinfer", llama(max_rows=512, max_pages=2048))
+    random = np.random.default_rng(2)
+    steps = []
+    for prompts in (1, 3, 2, 4):
+        counts = [1] * int(random.integers(3, 30)) if variant == "mixed" else []
+        counts += [66, *random.integers(2, 80, prompts - 1).tolist()]
+        steps.append(([count + int(random.integers(0, 1000)) for count in counts], counts))
+    replay(bench, variant, (320, 320), steps, window=window)
+
+
+def replay(
+    bench: Bench,
+    variant: str,
+    size: tuple[int, int],
+    steps: list[tuple[list[int], list[int]]],
+    shared: int = 0,
+    **how: Any,
+) -> None:
+    """Compute steps of lengths and counts in one graph, for so many rows and tokens."""
+    graph = None
+    for lengths, counts in steps:
         bench.fill(lengths, counts, shared)
         if shared:
             assert bench.backend.variant(bench.step).endswith("_cascade")
-        bench.plan(variant, rows, tokens, captured=True)
+        bench.plan(variant, *size, captured=True)
         bench.out.fill_(float("nan"))
         if graph is None:
-            bench.attend(tokens)
-            bench.check()
+            bench.attend(size[1], **how)
+            bench.check(**how)
             torch.cuda.synchronize()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                bench.attend(tokens)
+                bench.attend(size[1], **how)
         graph.replay()
-        bench.check()
+        bench.check(**how)
 
 
 @pytest.mark.parametrize("name", ["flashinfer", "triton"])

@@ -17,7 +17,7 @@ import torch
 
 from pyengine.kernels.attention.paged import Pages
 from pyengine.kernels.attention.reference import attention_reference
-from pyengine.model.torch.attention.flashinfer.library import Library
+from pyengine.model.torch.attention.flashinfer.library import Library, put
 
 
 class Device:
@@ -61,6 +61,7 @@ class Device:
             lambda *states: self.add(lambda: merge_state_in_place(*states)),
             lambda: Mark(self),
             lambda target, source: self.add(lambda: target.copy_(source)),
+            lambda *tensors: self.add(lambda: put(*tensors)),
             flash3=self.hopper,
         )
 
@@ -127,11 +128,23 @@ class Mark:
             self._device.queue.pop(0)()
 
 
+def tile_of(packed: int, dim: int) -> int:
+    """As ``FA2DetermineCtaTileQ``."""
+    return 128 if packed > 64 and dim < 256 else 64 if packed > 16 else 16
+
+
 class Info(list[int]):
-    """Where a plan lies in its workspace; which of the wrapper's plans it is, its longest row."""
+    """Where a plan lies in its workspace.
+
+    Attributes:
+        stamp: Which of the wrapper's plans it is.
+        longest: Queries of the longest row.
+        tile: Query heads of query tokens of a tile, of FlashAttention 2's kernels.
+    """
 
     stamp: int
     longest: int
+    tile: int
 
 
 class Module:
@@ -177,7 +190,14 @@ class Module:
         self._device.add(lambda: places[:8].copy_(pinned[:8]))
         info = Info([hash(str(content))])
         info.stamp = int(stamp)
-        info.longest = int(arrays[0].diff().max()) if self._tensor_cores else 1
+        info.longest, info.tile = 1, 16
+        if self._tensor_cores:
+            info.longest = int(arrays[0].diff().max())
+            tokens, rows, heads, kv_heads, _, graph, dim = numbers[:7]
+            group = heads // kv_heads
+            # A graph's is for the longest row that it may have; in C++ without a sign.
+            longest = (tokens - rows + 1) % 2**32 if graph else int(arrays[0][-1]) // rows
+            info.tile = tile_of(longest * group, dim)
         return info
 
 
@@ -284,7 +304,7 @@ class _Wrapper:
             work(tables)  # type: ignore[arg-type]
 
         self._device.add(do)
-        given = self.given | {"longest": self._plan_info.longest}
+        given = self.given | {"longest": self._plan_info.longest, "tile": self._plan_info.tile}
         self._device.calls.append((f"{self.name}.run", given))
 
 

@@ -173,6 +173,54 @@ def test_a_module_whose_plans_differ_is_left_to_its_wrapper(
     assert "its plans differ" in caplog.text
 
 
+def tiles(bench: Bench) -> list[int]:
+    return [given["tile"] for name, given in bench.device.calls if name.endswith(".run")]
+
+
+MIXED = [
+    ([1, 1, 1, 90], "mixed"),
+    ([1, 80, 70, 3], "mixed"),
+    ([200], "prompts"),
+    ([65, 1, 1, 2, 3, 4, 5, 6], "prompts"),
+]
+
+
+@pytest.mark.parametrize("how", [{}, {"window": 5}, {"value_scale": 2.0}], ids=str)
+@pytest.mark.parametrize(("counts", "variant"), MIXED)
+def test_prompts_in_graphs_have_tiles_for_prompts(
+    counts: list[int], variant: str, how: dict[str, Any]
+) -> None:
+    """With as many rows as tokens, as a bucket has; every step of the size has its graph."""
+    bench = Bench(how, **LONG | GROUPS | {"max_rows": 512, "max_pages": 2048})
+    decodes = counts.index(max(counts)) if variant == "mixed" else 0
+    lengths = [count + 9 for count in counts]
+    for _ in range(2):
+        assert bench.launch(lengths, counts, bucket=(320, 320), decodes=decodes) == variant
+        lengths, counts = [*lengths[:-1], lengths[-1] + 9], [*counts[:-1], counts[-1] + 2]
+    bench.check()
+    assert tiles(bench) == ([128, 16] if variant == "mixed" else [128]) * 2
+
+
+@pytest.mark.parametrize(
+    ("counts", "decodes"),
+    [
+        ([1, 1, 64], 2),  # a short one
+        ([1, 3, 90], 2),  # drafts
+        ([1, *[65] * 9], 1),  # too many
+    ],
+)
+def test_other_steps_with_prompts_have_the_graph_of_any_rows(
+    counts: list[int], decodes: int
+) -> None:
+    more = {"max_rows": 16, "max_tokens": 1024, "max_pages": 2048}
+    bench = Bench(**LONG | more)
+    host = bench.sets[0]
+    fill(host, [100] * len(counts), counts, [[0] * 25] * len(counts))
+    host.num_decode_rows = decodes
+    bench.step.host = host
+    assert bench.backend.variant(bench.step) == "ragged"
+
+
 def test_a_step_of_two_segments_has_two_plans_at_once() -> None:
     bench = Bench({}, {"window": 5}, **LONG)
     for _ in range(2):

@@ -6,6 +6,7 @@ would be seen in the tokens.
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -14,10 +15,11 @@ from typing import Any
 import pytest
 import torch
 
+from benches.gpu.steps import add_prompt, fill
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.grammar import choice, json_schema, regex
 from pyengine.model.torch.attention.backend import AttentionBackend
-from pyengine.model.torch.attention.flashinfer import workspace
+from pyengine.model.torch.attention.flashinfer import segments, workspace
 from pyengine.model.torch.attention.flashinfer.backend import FlashInferAttention
 from pyengine.model.torch.attention.flashinfer.library import Library
 from pyengine.model.torch.attention.moved_rows import MOVED, AttentionOfMovedRows
@@ -84,6 +86,7 @@ def use_late_device(
     """Engines in threads get late devices, which the list then has; and how these attended."""
     queue_kernels(monkeypatch)
     monkeypatch.setattr(workspace, "RECOMMENDED_BYTES", 4096)
+    monkeypatch.setattr(segments, "SHORT_QUERIES", 8)  # prompts come in small pieces
     queues: list[LateQueue] = []
     variants: set[str] = set()
 
@@ -197,3 +200,43 @@ async def test_nothing_is_read_or_written_too_early(
     # FlashInfer's plans are made from lengths: what follows drafts in flight is Triton's.
     behind = any(each.startswith(MOVED) for each in variants)
     assert behind == (drafts == "draft model" and attention == "flashinfer")
+
+
+def sampled(runner: TorchRunner) -> list[list[int]]:
+    """What is sampled in steps of two that decode, of a prompt beside them, and of prompts alone,
+    several times each, the next launched before the one before is waited for.
+    """
+    flying: deque[Any] = deque()
+    found = []
+    for rows, each, prompt in ((2, 1, 0), (2, 1, 20), (2, 1, 13), (1, 21, 0), (2, 11, 9)) * 2:
+        buffers = runner.buffers()
+        fill(buffers, rows, each, 9, runner.info.block_size, sampled=1)
+        if prompt:
+            add_prompt(buffers, prompt, runner.info.block_size)
+        buffers.logit_token[0] = buffers.num_tokens - 1  # of the prompt, where there is one
+        flying.append(runner.launch(buffers))
+        flying[-1].sample()
+        if len(flying) > runner.overlap:
+            found.append(flying.popleft().wait().tokens.tolist())
+    return [*found, *(step.wait().tokens.tolist() for step in flying)]
+
+
+def test_graphs_of_prompts_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = EngineConfig(
+        max_sequences=4, max_tokens_per_step=64, num_blocks=64, block_size=4, speculation=(),
+    )  # fmt: skip
+    expected = sampled(start_on_cpu(config))
+    queue_kernels(monkeypatch)
+    pays = "pyengine.model.torch.attention.cascade.cascade_pays"
+    monkeypatch.setattr(pays, lambda *_, **__: False)
+    monkeypatch.setattr(segments, "SHORT_QUERIES", 8)
+    queue = LateQueue()
+    attention = make_attention("flashinfer", queue)
+    runner = start_on_cpu(config, attention=attention, capturer=queue, queue=queue)
+    assert runner.graphs is not None
+    with runner.graphs.at_once():
+        assert sampled(runner) == expected
+    kept = [key for key in runner.graphs._kept if isinstance(key, tuple) and key[0] == "forward"]
+    assert {key[1] for key in kept} == {"decode", "mixed", "prompts"}
+    assert queue.replays > 5
+    runner.close()

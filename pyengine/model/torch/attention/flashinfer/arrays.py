@@ -43,7 +43,7 @@ class PlanArrays:
         """Of plans of up to ``most_rows`` rows."""
         room = len(TableTensors._fields) * _whole(most_rows + 1)
         self._copy = memory.library.copy
-        self._host, self._device = memory.pinned_ints(room), memory.ints(room)
+        self._host, self._device = memory.pinned(room), memory.ints(room)
         self._rows = 0
         self.lay_out(most_rows)
 

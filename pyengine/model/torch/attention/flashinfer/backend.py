@@ -22,10 +22,15 @@ from pyengine.model.torch.attention.flashinfer.launches import (
 )
 from pyengine.model.torch.attention.flashinfer.library import Library, load_library
 from pyengine.model.torch.attention.flashinfer.memory import Memory, Scores
+from pyengine.model.torch.attention.flashinfer.prompt_graph import PromptGraph
+from pyengine.model.torch.attention.flashinfer.segments import few_prompts
 from pyengine.model.torch.attention.flashinfer.workspace import GRAPH_TOKENS
 from pyengine.model.torch.attention.flashinfer.wrappers import Cache, Launches
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.device.device_step import DeviceStep
+
+PROMPT_GRAPHS = ("mixed", "prompts")
+"""Variants that have graphs of their own, else they are ``ragged``; see :func:`few_prompts`."""
 
 
 class _Planned(NamedTuple):
@@ -42,7 +47,8 @@ class FlashInferAttention:
     """Attention by FlashInfer's wrappers: one for each graph's size, and one for all other steps.
 
     Its variants are ``decode``, ``ragged``, and ``decode_cascade`` or ``ragged_cascade`` where all
-    rows begin with the same pages and it pays to attend to these once.
+    rows begin with the same pages and it pays to attend to these once; and in place of ``ragged``
+    those of :func:`few_prompts`, which have graphs of their own.
 
     Attributes:
         name: ``flashinfer``.
@@ -71,7 +77,7 @@ class FlashInferAttention:
         self._found = 0
 
     def variant(self, step: DeviceStep) -> str:
-        """``decode`` or ``ragged``, ``decode_cascade`` or ``ragged_cascade``."""
+        """See above."""
         spec, memory = self._spec, self._memory
         variant, self._found = variant_of(
             step.host,
@@ -79,7 +85,7 @@ class FlashInferAttention:
             token_bytes=2 * spec.num_kv_heads * spec.head_dim * memory.kv_dtype.itemsize,
             part_bytes=memory.q_dtype.itemsize * spec.num_heads * spec.head_dim,
         )
-        return variant
+        return few_prompts(step.host) or variant if variant == "ragged" else variant
 
     def plan(
         self, step: DeviceStep, variant: str, rows: int, tokens: int, *, captured: bool
@@ -103,9 +109,14 @@ class FlashInferAttention:
         # Rows that begin alike need not do so within a window; what they share is looked for in the
         # first table.
         cascade = variant.endswith("_cascade") and scores.window is None and scores.table == 0
-        # A step of one query a row may be in a graph with room for more.
-        decode = variant.startswith("decode") and rows == tokens
-        name = "cascade" if cascade else "decode" if decode and captured else "ragged"
+        if cascade:
+            name = "cascade"
+        elif captured and variant in PROMPT_GRAPHS:
+            name = variant
+        else:
+            # A step of one query a row may be in a graph with room for more.
+            decode = captured and variant.startswith("decode") and rows == tokens
+            name = "decode" if decode else "ragged"
         size = (rows, tokens) if captured else (0, 0)
         key = (planned.variant if captured else name, *size, scores)
         launches = self._launches.get(key)
@@ -124,6 +135,8 @@ class FlashInferAttention:
             return Cascade(memory, step, rows if captured else None, kind, scores)
         if not captured:
             return Segmented(memory, kind, scores)
+        if name in PROMPT_GRAPHS:
+            return PromptGraph(memory, step, rows, kind, scores, decodes=name == "mixed")
         return Graphed(memory, step, rows, kind, scores, one_query=name == "decode")
 
     def attend(

@@ -30,6 +30,8 @@ class Library:
         merge: ``merge_state_in_place``.
         event: Makes a mark in the current stream's work.
         copy: Queues the copy of pinned memory, the second, to the first, on the device.
+        put: Puts the second tensor's rows where the first, bool, says so into the third, by one
+            kernel.
         flash3: Whether the device has the kernels of FlashAttention 3.
     """
 
@@ -38,7 +40,13 @@ class Library:
     merge: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], None]
     event: Callable[[], Event]
     copy: Callable[[torch.Tensor, torch.Tensor], object]
+    put: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]
     flash3: bool
+
+
+def put(rows: torch.Tensor, found: torch.Tensor, out: torch.Tensor) -> None:
+    """``out`` gets what of ``found`` is in ``rows``: bool, which is broadcast to both."""
+    torch.where(rows, found, out, out=out)
 
 
 def load_library() -> Library:
@@ -53,5 +61,6 @@ def load_library() -> Library:
         merge=flashinfer.merge_state_in_place,
         event=torch.cuda.Event,
         copy=partial(torch.Tensor.copy_, non_blocking=True),
+        put=put,
         flash3=bool(is_sm90a_supported(torch.device("cuda"))),
     )

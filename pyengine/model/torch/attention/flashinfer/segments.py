@@ -21,6 +21,10 @@ SHORT_QUERIES = 64
 """Rows of up to so many queries are short; on an H20 FlashAttention 3 is ahead from 128 on."""
 
 
+MOST_PROMPTS = 8
+"""Prompts that a graph has room for, if it has kernels of their own for them."""
+
+
 class Segment(NamedTuple):
     """Consecutive rows of one kind.
 
@@ -45,6 +49,17 @@ def segments(host: StepBuffers, rows: int) -> list[Segment]:
     if len({each.kind for each in found}) < len(found):
         return [Segment(found[0].kind, (0, rows), (0, int(host.query_start[rows])))]
     return found
+
+
+def few_prompts(host: StepBuffers) -> Literal["mixed", "prompts"] | None:
+    """``prompts``: a step is a few prompts, of which one is not short; ``mixed``: behind rows of
+    one query. None: it is neither. O(1).
+    """
+    decodes = host.num_decode_rows
+    few = 0 < host.num_rows - decodes <= MOST_PROMPTS
+    if not few or host.max_query_length <= SHORT_QUERIES or host.query_start[decodes] != decodes:
+        return None
+    return "mixed" if decodes else "prompts"
 
 
 def _segment(host: StepBuffers, first: int, end: int) -> Segment:

@@ -12,18 +12,14 @@
 //! device already runs the step itself; the sampler waits for them. Rows in the same state of their grammar have one
 //! mask. Those whose mask is not known are shared out among threads.
 
-use std::sync::Arc;
-use std::time::Instant;
-
-use super::closing::Closing;
-use super::masks::{self, Allowed, Distinct, Job, elapsed_ns};
+use super::grammar_answer::{Answer, Look};
+use super::masks::{self, Distinct};
 use super::per_request::PerRequest;
 use super::row_feature::{DraftLimits, NewToken, RowFeature};
 use super::thread_pool::ThreadPool;
 use crate::error::{Error, Result};
 use crate::grammar::lowering::description::refusal;
-use crate::grammar::masks::Mask;
-use crate::grammar::{Compiled, Compiler, Grammar, Verdict};
+use crate::grammar::{Compiled, Compiler, Verdict};
 use crate::messages::{FinishReason, RequestKey, Submit};
 use crate::scheduler::queue::requests::Taken;
 use crate::scheduler::queue::submit::token_ids;
@@ -32,88 +28,6 @@ use crate::scheduler::step::buffers::{StepBuffers, StepLayout, header};
 use crate::scheduler::step::fill::SampledRow;
 use crate::scheduler::step::sequence_table::{RequestId, SequenceTable};
 use crate::telemetry::Histogram;
-
-/// Time that a grammar may take at its beginning, when its automata are built, ...
-const GRAMMAR_NS: u64 = 2_000_000_000;
-/// ... and for each token besides: more, and every stream would be held up for one.
-const GRAMMAR_NS_PER_TOKEN: u64 = 5_000_000;
-
-/// The state of a request with masks.
-struct Answer {
-    key: RequestKey,
-    tenant: u64,
-    prompt_length: u32,
-    min_tokens: u32,
-    /// The tokens that it allows at all; none where those are all.
-    allowed: Option<Arc<Mask>>,
-    /// It has a grammar.
-    constrained: bool,
-    compiling: bool,
-    /// How far the answer has come in it, at the last known token. None while it compiles or its masks are filled.
-    grammar: Option<Box<dyn Grammar>>,
-    /// Time that its masks and tokens have taken.
-    spent_ns: u64,
-    /// Why its grammar can be followed no further.
-    complaint: Option<String>,
-    /// Ends what the grammar has begun before the request's limit.
-    closing: Option<Closing>,
-    /// What may come next, where it was looked up after the last token.
-    next: Option<Arc<Mask>>,
-}
-
-impl Answer {
-    /// The mask of what comes next, if it takes no longer than a look-up.
-    fn known_mask(&mut self) -> Option<Arc<Mask>> {
-        self.next.take().or_else(|| self.grammar.as_mut()?.known_mask())
-    }
-
-    /// The only token that may come next, where the answer is being closed.
-    fn only(&self) -> Option<u32> {
-        self.closing.as_ref().and_then(Closing::next)
-    }
-
-    fn is_over_time(&self, generated: u32) -> bool {
-        self.spent_ns > GRAMMAR_NS + u64::from(generated) * GRAMMAR_NS_PER_TOKEN
-    }
-
-    /// Takes a sampled token in. A grammar that allows nothing else ends the request whatever `min_tokens` says.
-    fn on_token(&mut self, new: &NewToken, end_tokens: &[u32]) -> Taken {
-        // Tokens behind a draft were sampled without the mask that closes the answer.
-        if new.nth > 0 && self.only().is_some_and(|only| only != new.token) {
-            return Taken::GivenBack;
-        }
-        let Some(grammar) = &mut self.grammar else { return Taken::Goes };
-        let begun = Instant::now();
-        self.next = None;
-        if self.complaint.is_none() && !grammar.advance(new.token) {
-            // The sampler saw a mask that forbids it.
-            self.complaint = Some("a token was chosen that the grammar forbids".into());
-            return Taken::Ends(FinishReason::Error, None);
-        }
-        self.spent_ns += elapsed_ns(begun);
-        if let Some(failure) = grammar.failure() {
-            // Its masks allowed only the end, wherever that was: the answer may be cut off.
-            self.complaint = Some(format!("the grammar cannot be followed: {failure}"));
-        }
-        let ended = grammar.is_terminated();
-        if self.complaint.is_none() && self.is_over_time(new.generated) {
-            self.complaint = Some("the grammar cannot be followed: it takes too much time".into());
-        }
-        if self.complaint.is_some() {
-            return Taken::Ends(FinishReason::Refused, None);
-        }
-        if ended {
-            let stop_token = end_tokens.contains(&new.token).then_some(new.token);
-            return Taken::Ends(FinishReason::Stop, stop_token);
-        }
-        let end = end_tokens.first().copied();
-        let fits = match (&mut self.closing, &mut self.grammar) {
-            (Some(closing), Some(grammar)) => closing.advance(grammar.as_mut(), new.token, new.left, end),
-            _ => true,
-        };
-        if fits { Taken::Goes } else { Taken::GivenBack }
-    }
-}
 
 /// A row whose masks are to be filled: one for each of its logits.
 #[derive(Debug, Clone, Copy)]
@@ -194,37 +108,12 @@ impl Grammars {
         let answer = self.requests.get_mut(id)?;
         answer.compiling = false;
         self.compiling -= 1;
-        let mut grammar = compiled.start();
-        let sound = generated.iter().all(|token| grammar.advance(*token));
-        let ended = grammar.is_terminated();
-        if let Some(closing) = answer.closing.as_mut().filter(|_| sound && !ended && left > 0) {
-            let end = self.end_tokens.first().copied();
-            closing.look(grammar.as_mut(), left, end);
-            if generated.is_empty() {
-                answer.complaint = closing.complaint(grammar.as_mut(), left, end);
-            }
-            if answer.complaint.is_some() {
-                return Some(FinishReason::Refused);
-            }
-        }
-        answer.grammar = Some(grammar);
-        match (sound, ended, left) {
-            (false, ..) => Some(FinishReason::Error),
-            (_, true, _) => Some(FinishReason::Stop),
-            (.., 0) => Some(FinishReason::Length),
-            _ => None,
-        }
+        answer.start(compiled, generated, left, self.end_tokens.first().copied())
     }
 
     /// The only token that may come next, if that is known without work.
     pub fn certain(&mut self, id: RequestId) -> Option<u32> {
-        // Of the tokens that a request allows it may be none.
-        let answer = self.requests.get_mut(id).filter(|answer| answer.allowed.is_none())?;
-        if answer.only().is_some() {
-            return answer.only();
-        }
-        answer.next = answer.known_mask();
-        answer.next.as_ref()?.single()
+        self.requests.get_mut(id)?.certain()
     }
 
     /// Appends the tokens that a request's grammar forces, at most `limit`. False where the answer is being closed, so
@@ -304,23 +193,7 @@ impl RowFeature for Grammars {
     fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32]) -> Result<()> {
         let allowed: Vec<u32> = token_ids(&submit.allowed_tokens);
         if submit.grammar.is_some() || !allowed.is_empty() {
-            self.requests.insert(
-                id,
-                Answer {
-                    key: submit.key,
-                    tenant: submit.tenant,
-                    prompt_length: submit.prompt_length,
-                    min_tokens: submit.min_tokens,
-                    allowed: (!allowed.is_empty()).then(|| Arc::new(Mask::of(allowed))),
-                    constrained: submit.grammar.is_some(),
-                    compiling: false,
-                    grammar: None,
-                    spent_ns: 0,
-                    complaint: None,
-                    closing: submit.close_grammar.then(Closing::default),
-                    next: None,
-                },
-            );
+            self.requests.insert(id, Answer::new(submit, allowed));
         }
         Ok(())
     }
@@ -377,14 +250,6 @@ impl RowFeature for Grammars {
     }
 }
 
-/// How the masks of a row are found.
-enum Look<'a> {
-    Known(Allowed),
-    Job(Job<'a>),
-    /// Its sequence has ended meanwhile, or its token is known.
-    Dropped,
-}
-
 fn look<'a>(
     table: &SequenceTable,
     requests: &mut PerRequest<Answer>,
@@ -397,34 +262,5 @@ fn look<'a>(
     }
     let request = table.request[at];
     let Some(answer) = requests.get_mut(request) else { return Look::Dropped };
-    if let Some(only) = answer.only() {
-        // An answer that is being closed has no drafts.
-        let mask = Arc::new(Mask::of(vec![only]));
-        return Look::Known(Allowed::Tokens { mask, only: answer.allowed.clone(), held: false });
-    }
-    if !answer.constrained {
-        let Some(mask) = answer.allowed.clone() else { return Look::Dropped };
-        return Look::Known(Allowed::Tokens { mask, only: None, held: false });
-    }
-    let next = table.progress[at].known + 1 - answer.prompt_length;
-    let held = answer.min_tokens.saturating_sub(next) as usize;
-    if drafts.is_empty()
-        && let Some(mask) = answer.known_mask()
-    {
-        return Look::Known(Allowed::Tokens { mask, only: answer.allowed.clone(), held: held > 0 });
-    }
-    let Some(grammar) = answer.grammar.take() else { return Look::Dropped };
-    let (first_logit, allowed) = (row.first_logit, Vec::with_capacity(drafts.len() + 1));
-    let only = answer.allowed.clone();
-    Look::Job(Job {
-        request,
-        grammar,
-        only,
-        held,
-        drafts,
-        first_logit,
-        allowed,
-        spent_ns: 0,
-        complaint: None,
-    })
+    answer.look(request, table.progress[at].known, row.first_logit, drafts)
 }

@@ -16,6 +16,7 @@
 mod closing;
 pub(super) mod drafts;
 mod dry;
+mod grammar_answer;
 mod grammars;
 pub(super) mod logprobs;
 mod masks;

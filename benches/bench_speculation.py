@@ -41,7 +41,7 @@ from benches.paired import ratio_of, turns
 from benches.speculation_costs import expected, step_times
 from benches.speculation_workloads import WORKLOADS, Question, asked, schemas
 from pyengine import AsyncEngine, SamplingParams
-from pyengine.settings.config import Proposer
+from pyengine.settings.choices import Proposer
 
 CONCURRENCY = (1, 4, 16, 64)
 # Of the time, by clients: with many a turn takes long.

@@ -8,7 +8,7 @@ from typing import Any
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.grammar import Grammar, choice, json_schema, regex
 from pyengine.logprobs import TokenLogprob
-from pyengine.settings.config import Proposer
+from pyengine.settings.choices import Proposer
 from tests.answers import assert_nothing_is_left
 from tools.demo_model.data import documents
 

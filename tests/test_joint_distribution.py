@@ -19,7 +19,7 @@ from transformers import LlamaForCausalLM
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.grammar import Grammar, regex
-from pyengine.settings.config import Proposer
+from pyengine.settings.choices import Proposer
 from tests.model.draws import Floats, assert_drawn_from, exact
 from tests.models import random_llama
 from tests.test_penalty_rules import penalized

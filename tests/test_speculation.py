@@ -10,7 +10,7 @@ import pytest
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.errors import ConfigError, ModelLoadError, RequestAbortedError
-from pyengine.settings.config import Proposer
+from pyengine.settings.choices import Proposer
 from tests.answers import assert_nothing_is_left
 from tests.speculating import ALL, HOST, Answer, Question, ask, assert_same, questions
 from tests.test_placement import engine_process

@@ -18,7 +18,8 @@ from pyengine._core import DEFAULT_PROPOSERS, PROPOSERS
 from pyengine.cli.parameters import settings
 from pyengine.errors import ConfigError, InvalidRequestError
 from pyengine.sampling import MODEL_DEFAULTS, SamplingParams
-from pyengine.settings.config import ChatFormatName, EngineConfig
+from pyengine.settings.choices import ChatFormatName
+from pyengine.settings.config import EngineConfig
 from pyengine.settings.environment import ENVIRONMENT_PREFIX, split_names
 from pyengine.settings.modes import Mode
 

@@ -2,62 +2,28 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self, get_args
 
 from pyengine._core import DEFAULT_PROPOSERS, PROPOSERS
 from pyengine.errors import ConfigError
 from pyengine.settings.checks import at_least_one, check_rules, check_types, setting_types
+from pyengine.settings.choices import (
+    CHOICES,
+    AttentionName,
+    ChatFormatName,
+    Device,
+    Dtype,
+    GenerationConfigUse,
+    KvCacheDtype,
+    LoadFormat,
+    Proposer,
+    Quantization,
+    SpecialTokensInContent,
+)
 from pyengine.settings.environment import check_environment, settings_from_environment
 from pyengine.settings.modes import LARGE_GPU_BYTES, MODES, ON_LARGE_GPUS, Limits, Mode
 from pyengine.settings.server import SERVER_TYPES
 from pyengine.validation.rules import Rule
-
-Device = Literal["auto", "cpu", "cuda", "simulated"]
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-KvCacheDtype = Literal["auto", "bfloat16", "float16", "float8_e4m3"]
-AttentionName = Literal["auto", "flashinfer", "triton", "torch"]
-LoadFormat = Literal["auto", "dummy"]
-SpecialTokensInContent = Literal["text", "allow"]
-GenerationConfigUse = Literal["auto", "none"]
-Quantization = Literal["int8", "int4"]
-# A name in pyengine._core.PROPOSERS.
-Proposer = str
-
-ChatFormatName = Literal[
-    "none",
-    "command",
-    "deepseek_r1",
-    "deepseek_v3",
-    "deepseek_v31",
-    "gemma4",
-    "gemma_json",
-    "gemma_tool_code",
-    "glm45",
-    "gpt_oss",
-    "granite",
-    "granite_thinking",
-    "hermes",
-    "hunyuan",
-    "hunyuan_json",
-    "llama3_json",
-    "llama4_json",
-    "llama4_pythonic",
-    "llama_pythonic",
-    "magistral",
-    "minimax_m2",
-    "mistral",
-    "mistral_args",
-    "mistral_tekken",
-    "nemotron",
-    "olmo3",
-    "olmo3_thinking",
-    "phi4_functools",
-    "phi4_mini",
-    "qwen3",
-    "qwen3_coder",
-    "qwen3_coder_thinking",
-    "seed_oss",
-]
 
 MAX_DRAFT = 64
 
@@ -203,7 +169,7 @@ class EngineConfig:
 
     def _check_values(self) -> None:
         """Refuse values that are invalid whatever the other settings are."""
-        for name, allowed in _CHOICES.items():
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in (_DEFAULTS[name], *get_args(allowed)):
                 choices = ", ".join(get_args(allowed))
                 raise ConfigError(
@@ -351,19 +317,6 @@ class EngineConfig:
         values |= {name: value for name, value in overrides.items() if value is not None}
         return cls(**values)
 
-
-_CHOICES = {
-    "chat_format": ChatFormatName,
-    "special_tokens_in_content": SpecialTokensInContent,
-    "generation_config": GenerationConfigUse,
-    "mode": Mode,
-    "device": Device,
-    "dtype": Dtype,
-    "load_format": LoadFormat,
-    "quantization": Quantization,
-    "kv_cache_dtype": KvCacheDtype,
-    "attention": AttentionName,
-}
 
 _OF_GPUS = (
     "kv_cache_dtype",

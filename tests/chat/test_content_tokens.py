@@ -21,7 +21,7 @@ from pyengine.chat.messages import FunctionCall, Message, MessageToolCall
 from pyengine.chat.options import ChatOptions
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool
-from pyengine.settings.config import ChatFormatName
+from pyengine.settings.choices import ChatFormatName
 from pyengine.tokenizer import Tokenizer
 
 # Before a turn ({} is the role), and behind it.

@@ -11,7 +11,7 @@ from pyengine.chat.formats import FORMATS, ContentDelta, detect
 from pyengine.chat.messages import read_messages, template_messages
 from pyengine.chat.template import ChatTemplate
 from pyengine.chat.tools import Tool
-from pyengine.settings.config import ChatFormatName
+from pyengine.settings.choices import ChatFormatName
 from tests.chat.test_formats import parse, told
 from tools.demo_model.template import CHAT_TEMPLATE, SPECIAL_TOKENS
 

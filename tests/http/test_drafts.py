@@ -12,7 +12,7 @@ from pyengine import AsyncEngine
 from pyengine.http.serving.server import HttpServer
 from pyengine.profiling.observe import observe
 from pyengine.profiling.report import ProfileReport
-from pyengine.settings.config import Proposer
+from pyengine.settings.choices import Proposer
 from tests.answers import assert_nothing_is_left
 
 ALL: tuple[Proposer, ...] = ("forced", "prediction", "ngram", "suffix", "draft_model")

@@ -25,6 +25,9 @@ class Device:
 
     def __init__(self, *, hopper: bool = True) -> None:
         self.hopper = hopper
+        # What was compiled or fetched: the wrapper's kind, its kernels, types, and whether they
+        # have windows and soft caps.
+        self.modules: set[tuple[object, ...]] = set()
         # Arguments of modules' plan beside those of 0.7.2.
         self.more_arguments = 0
         self.queue: list[Callable[[], object]] = []
@@ -58,12 +61,16 @@ class Device:
         return Library(
             bind(BatchDecode),
             bind(BatchPrefill),
-            lambda *states: self.add(lambda: merge_state_in_place(*states)),
+            self._merge,
             lambda: Mark(self),
             lambda target, source: self.add(lambda: target.copy_(source)),
             lambda *tensors: self.add(lambda: put(*tensors)),
             flash3=self.hopper,
         )
+
+    def _merge(self, *states: torch.Tensor) -> None:
+        self.modules.add(("merge",))
+        self.add(lambda: merge_state_in_place(*states))
 
     def note(self, wrapper: "type[_Wrapper]", method: str, given: dict[str, Any]) -> None:
         self.bound.add((wrapper.real, method, tuple(given)))
@@ -283,6 +290,10 @@ class _Wrapper:
             *more,
         )
         self.given = given
+        kernels = "prefill" if self.use_tensor_cores else "decode", given["backend"]
+        types = tuple(given[f"{name}_data_type"] for name in ("q", "kv", "o"))
+        scores = given["window_left"] >= 0, bool(given["logits_soft_cap"])
+        self._device.modules.add((*kernels, *types, *scores))
         self._device.calls.append((f"{self.name}.plan", given))
 
     def _queue(self, work: Callable[[dict[str, torch.Tensor]], None]) -> None:

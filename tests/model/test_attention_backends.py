@@ -1,5 +1,6 @@
 """Backends of attention against torch's, and what rows of a step share."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.attention import cascade
 from pyengine.model.torch.attention import triton as backend
+from pyengine.model.torch.attention.backend import Rehearsal
 from pyengine.model.torch.attention.cascade import cascade_pays, decodes, shared_tokens
 from pyengine.model.torch.attention.selection import make_backend
 from pyengine.model.torch.attention.torch import TorchAttention
@@ -176,3 +178,41 @@ def test_a_cascade_pays_for_many_rows_and_long_prefixes() -> None:
     assert pays(256, 128)
     # A prompt's many queries cost more to merge than a prefix that two rows share.
     assert not cascade_pays(2, 4096, 16_384, **sizes)
+
+
+@pytest.mark.parametrize(
+    ("heads", "processors", "context"),
+    [
+        ((32, 8, 128, "bfloat16"), 132, 131_072),
+        ((4, 1, 128, "float8_e4m3fn"), 108, 2048),
+        ((28, 4, 128, "bfloat16"), 132, 600),
+        ((8, 2, 256, "bfloat16"), 16, 8192),
+        ((71, 1, 64, "bfloat16"), 132, 2048),
+    ],
+    ids=str,
+)
+def test_rehearsals_take_every_kernel_that_a_step_may_take(
+    heads: tuple[int, int, int, str], processors: int, context: int
+) -> None:
+    """And no other: of all steps of up to so many rows and tokens, and of their graphs."""
+    most_rows, most_tokens = 40, 400
+    query, kv, dim, kv_dtype = heads
+    spec = spec_of(
+        num_heads=query, num_kv_heads=kv, head_dim=dim, dtype="bfloat16", kv_dtype=kv_dtype,
+        block_size=16, max_rows=most_rows, max_tokens=most_tokens, max_pages=1,
+        max_context=context,
+    )  # fmt: skip
+    ours = backend.TritonAttention(spec, CPU, processors=processors)
+
+    def kernels(steps: Iterable[Rehearsal]) -> set[tuple[object, ...]]:
+        return {kernel for step in steps for kernel in ours._kernels(step)}
+
+    steps = [
+        Rehearsal(f"{kind}{prefix}", rows, tokens)
+        for rows in range(1, most_rows + 1)
+        for tokens in range(rows, most_tokens + 1)
+        for kind in ("decode", "ragged")
+        for prefix in ("", "_cascade")[: 1 + (rows > 1)]
+        if kind == "ragged" or rows == tokens or tokens > most_rows == rows
+    ]
+    assert kernels(ours.rehearsals()) == kernels(steps)

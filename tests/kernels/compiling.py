@@ -225,8 +225,9 @@ def attend() -> Iterator[tuple[str, Work]]:
     llama, narrow = (Heads(32, 8, dim, BF16, BF16) for dim in (128, 64))
     gemma = Heads(16, 2, 512, BF16, BF16)
     decode, drafts, prompt = (64, 64, True), (8, 40, False), (4, 2048, False)
+    mixed = (64, 600, False)
     launched = [
-        *[(llama, *step, False) for step in (decode, drafts, prompt, (1, 1, True))],
+        *[(llama, *step, False) for step in (decode, drafts, mixed, prompt, (1, 1, True))],
         *[(llama, *step, True) for step in (decode, (4, 256, False))],
         *[(replace(llama, kv_dtype=FP8), *step, False) for step in (decode, drafts, prompt)],
         (replace(llama, dtype=FP16, kv_dtype=FP16), *decode, False),
@@ -238,7 +239,7 @@ def attend() -> Iterator[tuple[str, Work]]:
     ]
     chunked = [(llama, *step, False) for step in (decode, drafts, prompt)]  # Llama 4
     for at, (heads, rows, tokens, one_query, shares) in enumerate([*launched, *chunked]):
-        given: dict[str, int] = {"context": CONTEXT, "processors": PROCESSORS}
+        given: dict[str, Any] = {"context": CONTEXT, "processors": PROCESSORS}
         tiling = tiling_for(heads, rows, tokens, one_query=one_query, **given)
         most = room // (tokens * heads.query) - tiling.splits
         prefix = prefix_tiling_for(heads, tokens, splits=most, **given) if shares else None

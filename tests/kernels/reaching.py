@@ -24,6 +24,7 @@ from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
 from pyengine.kernels.sampling import reference as sampling_reference
 from pyengine.kernels.sampling import sample as sampling
 from pyengine.model.torch.attention.triton import TritonAttention
+from pyengine.model.torch.attention.variants import SHORT_QUERIES
 from pyengine.model.torch.device.ops import KERNELS
 from pyengine.model.torch.layers import packed_weights, parts
 from pyengine.model.torch.runner import TorchRunner
@@ -173,10 +174,10 @@ def serve(runner: TorchRunner) -> None:
         compute(runner, [1] * rows, penalties=2)
         compute(runner, [1] * rows, penalties=1, logprobs=True)
         compute(runner, [1] * rows, logprobs=True)
-        variants = ("ragged", "ragged_cascade")[: 1 + (rows > 1)]
+        variants = ("prompts", "ragged", "ragged_cascade")[: 2 + (rows > 1)]
         few = range(rows, min(TOKENS, 18 * rows) + 1, max(1, rows // 4))
         for tokens in (*few, *random.integers(rows, TOKENS + 1, 4).tolist()):
-            for variant in variants:
+            for variant in variants[tokens <= SHORT_QUERIES :]:
                 rehearse(runner, variant, rows, tokens, LONGEST)
         if rows > 1:
             rehearse(runner, "decode_cascade", rows, rows, LONGEST)

@@ -13,9 +13,10 @@ from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.attention import cascade
 from pyengine.model.torch.attention import triton as backend
 from pyengine.model.torch.attention.backend import Rehearsal
-from pyengine.model.torch.attention.cascade import cascade_pays, decodes, shared_tokens
+from pyengine.model.torch.attention.cascade import cascade_pays, shared_tokens
 from pyengine.model.torch.attention.selection import make_backend
 from pyengine.model.torch.attention.torch import TorchAttention
+from pyengine.model.torch.attention.variants import SHORT_QUERIES, decodes
 from pyengine.model.torch.attention.warm_up import warm_up
 from tests.model.paged_steps import Step, fill, layer_of, layout_of, pad, random_table, spec_of
 
@@ -215,4 +216,21 @@ def test_rehearsals_take_every_kernel_that_a_step_may_take(
         for prefix in ("", "_cascade")[: 1 + (rows > 1)]
         if kind == "ragged" or rows == tokens or tokens > most_rows == rows
     ]
+    steps += [
+        step._replace(variant="mixed")
+        for step in steps
+        if step.variant == "ragged" and step.tokens > SHORT_QUERIES
+    ]
     assert kernels(ours.rehearsals()) == kernels(steps)
+
+
+@pytest.mark.parametrize("variant", ["mixed", "prompts"])
+def test_graphs_with_a_long_prompt_have_tiles_for_it(variant: str) -> None:
+    """With as many rows as tokens, as a bucket has; a program reads keys for 16 queries, not 8."""
+    spec = spec_of(
+        num_heads=32, num_kv_heads=8, head_dim=128, dtype="bfloat16", kv_dtype="bfloat16",
+        block_size=16, max_rows=512, max_tokens=512, max_pages=1, max_context=8192,
+    )  # fmt: skip
+    ours = backend.TritonAttention(spec, CPU, processors=132)
+    tiles = [ours._cut(each, 256, 256)[1].rows for each in ("ragged", variant)]
+    assert tiles == [32, 64]

@@ -64,7 +64,14 @@ def power_of_two(number: int) -> int:
 
 
 def tiling_for(
-    heads: Heads, rows: int, tokens: int, *, one_query: bool, context: int, processors: int
+    heads: Heads,
+    rows: int,
+    tokens: int,
+    *,
+    one_query: bool,
+    context: int,
+    processors: int,
+    prompts: bool = False,
 ) -> Tiling:
     """How to cut a launch.
 
@@ -75,10 +82,12 @@ def tiling_for(
         one_query: Every row has one.
         context: Most keys that a row can have in any step.
         processors: Of the device.
+        prompts: One of the rows is a long prompt, which smaller tiles would read its keys for more
+            often.
     """
     # Of a graph's rows most may have no queries, and those of another all.
     each = 1 if one_query else max(8, -(-tokens // max(1, rows)))
-    if tokens > 8 * rows:
+    if prompts or tokens > 8 * rows:
         each = max(each, 64 // heads.group)  # one of the rows may be a prompt
     tile = _tile(heads, heads.group * each)
     queries = tile.rows // heads.group

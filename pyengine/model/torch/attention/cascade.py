@@ -8,35 +8,6 @@ LAUNCH_BYTES = 12_000_000
 """Bytes that a GPU reads in the time of one more launch in a layer: 3 us at 4 TB/s."""
 
 
-def decodes(host: StepBuffers) -> bool:
-    """Whether every row of the step has one query token."""
-    return host.num_rows == host.num_tokens and host.max_query_length <= 1
-
-
-def variant_of(
-    host: StepBuffers, block_size: int, *, token_bytes: int, part_bytes: int
-) -> tuple[str, int]:
-    """``decode`` or ``ragged``, with ``_cascade`` where that pays; and the tokens that all share.
-
-    Args:
-        host: The step, planned.
-        block_size: Tokens of a page.
-        token_bytes: As of :func:`cascade_pays`.
-        part_bytes: As of it.
-    """
-    kind = "decode" if decodes(host) else "ragged"
-    shared = shared_tokens(host, block_size)
-    pays = shared > 0 and cascade_pays(
-        host.num_rows,
-        host.num_tokens,
-        shared,
-        token_bytes=token_bytes,
-        part_bytes=part_bytes,
-        parts=2,
-    )
-    return f"{kind}_cascade" if pays else kind, shared
-
-
 def shared_tokens(host: StepBuffers, block_size: int) -> int:
     """Tokens in full pages that begin every row and come before every row's queries.
 

@@ -16,16 +16,19 @@ from pyengine.kernels.attention.tiling import (
 )
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.attention.backend import Rehearsal
-from pyengine.model.torch.attention.cascade import variant_of
 from pyengine.model.torch.attention.spec import AttentionSpec
+from pyengine.model.torch.attention.variants import (
+    OF_PROMPTS,
+    SHORT_QUERIES,
+    variant_of,
+)
 from pyengine.model.torch.device.device_step import DeviceStep
 
 
 class TritonAttention:
     """Attention that reads everything of a step on the device: any step, and any graph's.
 
-    Its variants are ``decode`` (one query a row) and ``ragged`` (any number), and either with
-    ``_cascade`` where all rows begin with the same pages and it pays to attend to these once.
+    Its variants are those of :func:`variant_of`.
 
     Attributes:
         name: ``triton``.
@@ -72,7 +75,7 @@ class TritonAttention:
         self._launch: tuple[int, bool, Tiling, Tiling | None] | None = None
 
     def variant(self, step: DeviceStep) -> str:
-        """``decode`` or ``ragged``, ``decode_cascade`` or ``ragged_cascade``."""
+        """See above."""
         heads = self._heads
         variant, self._found = variant_of(
             step.host,
@@ -96,7 +99,10 @@ class TritonAttention:
         """Whether each row has one query; how the launch is cut, and that over a shared prefix."""
         one_query = variant.startswith("decode") and rows == tokens
         given = {"context": self._spec.max_context, "processors": self._processors}
-        tiling = tiling_for(self._heads, rows, tokens, one_query=one_query, **given)
+        prompts = variant in OF_PROMPTS
+        tiling = tiling_for(
+            self._heads, rows, tokens, one_query=one_query, prompts=prompts, **given
+        )
         if not variant.endswith("_cascade"):
             return one_query, tiling, None
         splits = self._room // max(1, tokens * self._heads.query) - tiling.splits
@@ -114,8 +120,15 @@ class TritonAttention:
             counts = token_counts(self._heads, rows, spec.max_tokens)
             steps = [Rehearsal("decode", rows, rows)]
             steps += [Rehearsal("ragged", rows, tokens) for tokens in counts]
+            long = {max(rows, SHORT_QUERIES + 1), *counts}
+            steps += [
+                Rehearsal("prompts", rows, tokens)
+                for tokens in sorted(long)
+                if SHORT_QUERIES < tokens <= spec.max_tokens
+            ]
             for step in steps:
-                more = [step._replace(variant=f"{step.variant}_cascade")] if rows > 1 else []
+                plain = rows == 1 or step.variant == "prompts"
+                more = [] if plain else [step._replace(variant=f"{step.variant}_cascade")]
                 for each in (step, *more):
                     for kernel in self._kernels(each):
                         found.setdefault(kernel, each)

@@ -13,7 +13,6 @@ import torch
 
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.attention.backend import Rehearsal
-from pyengine.model.torch.attention.cascade import variant_of
 from pyengine.model.torch.attention.flashinfer.float8_prefill import takes_float8_queries
 from pyengine.model.torch.attention.flashinfer.launches import (
     Cascade,
@@ -23,14 +22,11 @@ from pyengine.model.torch.attention.flashinfer.launches import (
 from pyengine.model.torch.attention.flashinfer.library import Library, load_library
 from pyengine.model.torch.attention.flashinfer.memory import Memory, Scores
 from pyengine.model.torch.attention.flashinfer.prompt_graph import PromptGraph
-from pyengine.model.torch.attention.flashinfer.segments import few_prompts
 from pyengine.model.torch.attention.flashinfer.workspace import GRAPH_TOKENS
 from pyengine.model.torch.attention.flashinfer.wrappers import Cache, Launches
 from pyengine.model.torch.attention.spec import AttentionSpec
+from pyengine.model.torch.attention.variants import OF_PROMPTS, variant_of
 from pyengine.model.torch.device.device_step import DeviceStep
-
-PROMPT_GRAPHS = ("mixed", "prompts")
-"""Variants that have graphs of their own, else they are ``ragged``; see :func:`few_prompts`."""
 
 
 class _Planned(NamedTuple):
@@ -46,9 +42,7 @@ class _Planned(NamedTuple):
 class FlashInferAttention:
     """Attention by FlashInfer's wrappers: one for each graph's size, and one for all other steps.
 
-    Its variants are ``decode``, ``ragged``, and ``decode_cascade`` or ``ragged_cascade`` where all
-    rows begin with the same pages and it pays to attend to these once; and in place of ``ragged``
-    those of :func:`few_prompts`, which have graphs of their own.
+    Its variants are those of :func:`variant_of`.
 
     Attributes:
         name: ``flashinfer``.
@@ -85,7 +79,7 @@ class FlashInferAttention:
             token_bytes=2 * spec.num_kv_heads * spec.head_dim * memory.kv_dtype.itemsize,
             part_bytes=memory.q_dtype.itemsize * spec.num_heads * spec.head_dim,
         )
-        return few_prompts(step.host) or variant if variant == "ragged" else variant
+        return variant
 
     def plan(
         self, step: DeviceStep, variant: str, rows: int, tokens: int, *, captured: bool
@@ -111,7 +105,7 @@ class FlashInferAttention:
         cascade = variant.endswith("_cascade") and scores.window is None and scores.table == 0
         if cascade:
             name = "cascade"
-        elif captured and variant in PROMPT_GRAPHS:
+        elif captured and variant in OF_PROMPTS:
             name = variant
         else:
             # A step of one query a row may be in a graph with room for more.
@@ -135,7 +129,7 @@ class FlashInferAttention:
             return Cascade(memory, step, rows if captured else None, kind, scores)
         if not captured:
             return Segmented(memory, kind, scores)
-        if name in PROMPT_GRAPHS:
+        if name in OF_PROMPTS:
             return PromptGraph(memory, step, rows, kind, scores, decodes=name == "mixed")
         return Graphed(memory, step, rows, kind, scores, one_query=name == "decode")
 

@@ -1,9 +1,10 @@
 """Graphs of steps with a few prompts.
 
 A launch of FlashInfer's kernels of FlashAttention 2 has tiles of one size. In a graph that goes by
-the longest row that tokens and rows leave room for: tiles are of 16 queries, times heads, where
-there may be as many rows as tokens. A prompt that is cut into these reads its keys eight times as
-often as by tiles of 128. So prompts have a launch of few rows, and those that decode one of many::
+the longest row that tokens and rows leave room for: tiles are of 16, queries times the query heads
+of a key head, where there may be as many rows as tokens. A prompt that is cut into these reads its
+keys eight times as often as by tiles of 128. So prompts have a launch of few rows, and rows that
+decode one of many::
 
     tokens     d d d d | p p p p p p p | q q q q | + + +     rows that decode, two prompts, padding
     prompts    ─ none ─   ── row 1 ──     row 2     none     zeros where rows decode
@@ -18,8 +19,8 @@ import torch
 from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.attention.flashinfer.memory import Memory, Pinned, Scores
 from pyengine.model.torch.attention.flashinfer.page_tables import PageTables, last_page_len
-from pyengine.model.torch.attention.flashinfer.segments import MOST_PROMPTS
 from pyengine.model.torch.attention.flashinfer.wrappers import Cache, Prefill
+from pyengine.model.torch.attention.variants import MOST_PROMPTS
 from pyengine.model.torch.device.device_step import DeviceStep
 
 

@@ -14,22 +14,17 @@ of a key into one tile, and cut the keys.
 from typing import Literal, NamedTuple
 
 from pyengine.model.batch import StepBuffers
+from pyengine.model.torch.attention import variants
 
 Kind = Literal["decode", "short", "prompt"]
-
-SHORT_QUERIES = 64
-"""Rows of up to so many queries are short; on an H20 FlashAttention 3 is ahead from 128 on."""
-
-
-MOST_PROMPTS = 8
-"""Prompts that a graph has room for, if it has kernels of their own for them."""
 
 
 class Segment(NamedTuple):
     """Consecutive rows of one kind.
 
     Attributes:
-        kind: ``decode``: one query each; ``short``: up to :data:`SHORT_QUERIES`; ``prompt``: more.
+        kind: ``decode``: one query each; ``short``: up to :data:`SHORT_QUERIES` of
+            :mod:`pyengine.model.torch.attention.variants`; ``prompt``: more.
         rows: The first row, and the end.
         tokens: Their first query token, and the end.
     """
@@ -51,17 +46,6 @@ def segments(host: StepBuffers, rows: int) -> list[Segment]:
     return found
 
 
-def few_prompts(host: StepBuffers) -> Literal["mixed", "prompts"] | None:
-    """``prompts``: a step is a few prompts, of which one is not short; ``mixed``: behind rows of
-    one query. None: it is neither. O(1).
-    """
-    decodes = host.num_decode_rows
-    few = 0 < host.num_rows - decodes <= MOST_PROMPTS
-    if not few or host.max_query_length <= SHORT_QUERIES or host.query_start[decodes] != decodes:
-        return None
-    return "mixed" if decodes else "prompts"
-
-
 def _segment(host: StepBuffers, first: int, end: int) -> Segment:
     starts = host.query_start[first : end + 1]
     tokens = int(starts[0]), int(starts[-1])
@@ -69,6 +53,6 @@ def _segment(host: StepBuffers, first: int, end: int) -> Segment:
     kind: Kind = "short"
     if longest == 1 and tokens[1] - tokens[0] == end - first:
         kind = "decode"
-    elif longest > SHORT_QUERIES:
+    elif longest > variants.SHORT_QUERIES:
         kind = "prompt"
     return Segment(kind, (first, end), tokens)

@@ -29,6 +29,17 @@ SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
         "schema",
     ),
     "a long string": ({"type": "string", "minLength": 1_200}, "schema"),
+    "strings whose characters are counted": (
+        {
+            "type": "object",
+            "properties": {
+                "a": {"type": "string", "maxLength": 1_000_000},
+                "b": {"type": "string", "minLength": 1_100, "maxLength": 5_000},
+            },
+            "required": ["a", "b"],
+        },
+        "schema",
+    ),
     "a long constant": ({"const": "long " * 500}, "schema"),
     "many items": ({"type": "array", "items": {"type": "integer"}, "minItems": 400}, "schema"),
 }
@@ -89,6 +100,6 @@ async def test_alternatives_end_within_the_least_budget(
 
 
 async def test_a_shortest_answer_that_is_not_found_is_refused(client: openai.AsyncOpenAI) -> None:
-    schema = {"type": "string", "minLength": 60_000}
+    schema = {"type": "string", "pattern": "^[a-z]{60000}$"}
     with pytest.raises(openai.BadRequestError, match="cannot be closed within max_tokens"):
         await asked(client, schema, "schema", 100, 1)

@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.grammar.test_grammar import demo
 
@@ -57,3 +59,70 @@ def test_it_is_written_to_its_end(name: str) -> None:
         assert mask[token // 32] >> token % 32 & 1, (at, state.failure)
         assert state.advance(token), (at, state.failure)
     assert set(demo().ends) <= demo().allowed(state)
+
+
+BOUNDS = [0, 1, 999, 1_000, 1_001, 1_999, 2_000, 2_001, 2_300, 3_000, 4_999, 5_000, 7_500, 10_000]
+SPELLED = ["a", "é", "\U0001f600", r"\n", r"\"", r"\u0041", r"\ud83d\ude00", "\\\\"]
+
+
+def _taken(description: dict[str, Any], text: str) -> bool:
+    """Whether the text is a whole answer."""
+    state = demo().compile(description).start()
+    return all(map(state.advance, demo().ids(text))) and state.advance(demo().ends[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    least=st.sampled_from(BOUNDS),
+    most=st.none() | st.sampled_from(BOUNDS),
+    count=st.sampled_from(BOUNDS) | st.integers(0, 11_000),
+    spelled=st.lists(st.sampled_from(SPELLED), min_size=1, max_size=5),
+    inside=st.sampled_from(["{}", '{{"a": {}, "b": 1}}', "[{0}, {0}]"]),
+)
+def test_a_string_has_as_many_characters_as_it_may_have(
+    least: int, most: int | None, count: int, spelled: list[str], inside: str
+) -> None:
+    """However they are spelled, alone and within other values."""
+    string: dict[str, Any] = {"type": "string", "minLength": least}
+    if most is not None:
+        string["maxLength"] = most = max(most, least)
+    schema = {
+        "{}": string,
+        '{{"a": {}, "b": 1}}': {
+            "type": "object",
+            "properties": {"a": {"anyOf": [string, {"type": "null"}]}, "b": {"type": "integer"}},
+        },
+        "[{0}, {0}]": {"type": "array", "items": string},
+    }[inside]
+    text = "".join(spelled[at % len(spelled)] for at in range(count))
+    fits = least <= count and (most is None or count <= most)
+    assert _taken(_schema(schema), inside.format(f'"{text}"')) == fits
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"enum": ["b" * 1_500, "c"]}, {"type": "string", "pattern": "^b*$"}, {"$ref": "#/$defs/b"}],
+)
+def test_strings_of_another_case_are_taken_beside_counted_ones(other: Any) -> None:
+    schema = {
+        "$defs": {"b": {"type": "string", "pattern": "^b+$"}},
+        "anyOf": [{"type": "string", "minLength": 2_000, "maxLength": 5_000}, other],
+    }
+    taken = [_taken(_schema(schema), f'"{"b" * count}"') for count in (1_500, 1_999, 2_000, 5_000)]
+    assert taken == [True, "enum" not in other, True, True]
+
+
+@pytest.mark.parametrize("bounds", [(2_000, 1_000_000), (200_000, None)])
+def test_a_long_string_needs_no_more_states_than_a_piece_of_it(
+    bounds: tuple[int, int | None],
+) -> None:
+    least, most = bounds
+    schema = {"type": "string", "minLength": least, **({"maxLength": most} if most else {})}
+    state = demo().compile(_schema(schema)).start()
+    text = "the quick brown fox " * 15_000
+    assert all(map(state.advance, demo().ids(f'"{text}"')))
+    assert state.failure is None
+    closing = demo().compile(_schema(schema)).start().closing_tokens()
+    assert closing is not None
+    written = demo().tokenizer.decode(closing, skip_special_tokens=False)
+    assert len(json.loads(written)) == least

@@ -3,7 +3,7 @@
 //!
 //! Objects and arrays become [`Members`]. What needs none of that stays a schema, and llguidance compiles it. O(schema).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
@@ -13,6 +13,7 @@ use crate::grammar::lowering::lark::{Writer, literal};
 use crate::grammar::lowering::members::{BITS, Bits, Members, all};
 use crate::grammar::lowering::numbers;
 use crate::grammar::lowering::special::{ANY_NAME, is_special_itself};
+use crate::grammar::lowering::strings::Strings;
 
 type Object = Map<String, Value>;
 
@@ -27,6 +28,7 @@ pub(crate) struct Schemas<'a> {
     rules: BTreeMap<String, String>,
     /// Definitions that llguidance cannot compile itself.
     special: Vec<String>,
+    strings: Strings,
     any_order: bool,
     options: Value,
     white: Option<&'static str>,
@@ -57,6 +59,7 @@ pub(crate) fn write(
         definitions,
         rules: BTreeMap::new(),
         special: Vec::new(),
+        strings: Strings::default(),
         any_order,
         options: options.clone(),
         white,
@@ -133,6 +136,7 @@ impl Schemas<'_> {
                 }
             }
             Some("array") => self.array(object),
+            Some("string") => self.strings.write(self.writer, object),
             Some("object") => self.object(object),
             _ => Err(refusal("the schema's normal form has a part without a type")),
         }
@@ -268,8 +272,9 @@ impl Schemas<'_> {
         let keys: Vec<(&String, &Value)> =
             properties.iter().filter(|(_, value)| **value != json!(false)).collect();
         let required = object.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+        let required: BTreeSet<&str> = required.iter().filter_map(Value::as_str).collect();
         let required: Vec<usize> =
-            (0..keys.len()).filter(|at| required.iter().any(|name| name == keys[*at].0)).collect();
+            (0..keys.len()).filter(|at| required.contains(keys[*at].0.as_str())).collect();
         let least = count("minProperties").unwrap_or(0).saturating_sub(required.len() as u64);
         let most = count("maxProperties").map(|most| most.saturating_sub(required.len() as u64));
         let bits = Bits::new(keys.len(), least.max(most.unwrap_or(0)), self.any_order);
@@ -332,8 +337,9 @@ impl Schemas<'_> {
             let value = self.expression(value)?;
             let member =
                 format!("{} {colon} {value} {more}", literal(&Value::String((*name).clone()).to_string()));
-            let passed =
-                |next: &str| if required.contains(&at) { String::new() } else { format!(" | {next}") };
+            let passed = |next: &str| {
+                if required.binary_search(&at).is_ok() { String::new() } else { format!(" | {next}") }
+            };
             let (before, behind) = (passed(&first), passed(&more));
             first = self.writer.define("r", &format!("{member}{before}"))?;
             more = self.writer.define("r", &format!("{comma} {member}{behind}"))?;

@@ -21,6 +21,7 @@ mod members;
 mod numbers;
 pub(crate) mod pattern;
 mod special;
+mod strings;
 
 use json_schema_normal_form::{Compiler, Limits, Options, normalize};
 use serde_json::{Value, json};
@@ -207,10 +208,17 @@ fn json_schema(
             let limits = Limits { properties: MAX_PROPERTIES, optional: MAX_OPTIONAL, ..Limits::default() };
             let cancelled = &|| cancel.check().is_err();
             let options = Options { unenforceable, compiler, limits, part: &part, cancelled };
-            let mut normal = normalize(&schema, &options);
+            let normalized = |options: &Options<'_>| {
+                let normal = normalize(&schema, options);
+                normal.map(|mut normal| {
+                    strings::mark(&mut normal.schema);
+                    normal
+                })
+            };
+            let mut normal = normalized(&options);
             if !any_order && normal.as_ref().is_ok_and(|normal| special::writes_patterns(&normal.schema)) {
                 let compiler = Compiler { names_apart: true, ..compiler };
-                normal = normalize(&schema, &Options { compiler, ..options });
+                normal = normalized(&Options { compiler, ..options });
             }
             cancel.check()?;
             let normal = normal.map_err(|refused| refusal(named(&name, refused.to_string())))?;

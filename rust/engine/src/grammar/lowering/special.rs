@@ -5,6 +5,7 @@
 use serde_json::{Map, Value};
 
 use crate::grammar::lowering::numbers;
+use crate::grammar::lowering::strings::COUNTED;
 
 /// Patterns of names that are longer together are matched one by one.
 const LONG_PATTERNS: usize = 1000;
@@ -32,6 +33,7 @@ pub(crate) fn is_special_itself(schema: &Map<String, Value>) -> bool {
     schema.contains_key("not")
         || numbers::is_wide(schema)
         || schema.contains_key("uniqueItems")
+        || schema.contains_key(COUNTED)
         || schema.get("patternProperties").and_then(Value::as_object).is_some_and(are_long)
 }
 

@@ -12,6 +12,7 @@
 //! States that say the same share it.
 
 use std::hash::{Hash, Hasher};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, OnceLock};
 
 use llguidance::derivre::StateID;
@@ -217,6 +218,7 @@ impl Verdicts {
             nodes: found.nodes.into(),
             texts: found.texts,
             after: OnceLock::new(),
+            asked: AtomicU32::new(0),
         });
         let made: Arc<[WayOut]> = made.collect();
         like.push(made.clone());

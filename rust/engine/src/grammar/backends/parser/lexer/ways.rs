@@ -5,6 +5,7 @@
 //!                  what its tokens have after it             ",  →  ,       as a trie of their own where there are many
 //! ```
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustc_hash::FxHashMap;
@@ -16,6 +17,8 @@ use crate::grammar::trie::{Reader, Trie};
 
 /// So few nodes are walked one by one.
 const FEW: usize = 4;
+/// So often more are, too: to gather what comes after them costs several walks.
+const WALKED: u32 = 3;
 
 /// How tokens leave the lexeme.
 pub(crate) struct WayOut {
@@ -29,6 +32,8 @@ pub(crate) struct WayOut {
     pub texts: Texts,
     /// What comes after it, where there are many nodes.
     pub after: OnceLock<Arc<After>>,
+    /// How often it was asked for.
+    pub asked: AtomicU32,
 }
 
 /// The trie that a walk goes over.
@@ -103,7 +108,8 @@ pub(crate) struct After {
 impl WayOut {
     /// The tokens by what they have after it; None where a walk below each of its nodes is faster.
     pub fn after(&self, tokens: &Tokens) -> Option<&Arc<After>> {
-        (self.nodes.len() > FEW)
+        let is_worth = || self.after.get().is_some() || self.asked.fetch_add(1, Ordering::Relaxed) >= WALKED;
+        (self.nodes.len() > FEW && is_worth())
             .then(|| self.after.get_or_init(|| Arc::new(After::new(&self.texts, tokens, &self.nodes))))
     }
 }

@@ -25,7 +25,7 @@ from urllib.request import urlopen
 
 import uvloop
 
-from benches.bench_endurance import processes, served
+from benches.endurance.servers import processes, served
 from benches.figures import json_option, write_json
 from pyengine.http.rsgi import ProtocolClosed
 

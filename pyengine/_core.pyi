@@ -1249,7 +1249,7 @@ class CpuKernels:
         """activation(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first.
 
         ``activation`` is ``silu``, ``gelu``, ``gelu_tanh``, ``relu``, ``relu2`` or, with a
-        ``limit``, ``clamped_swiglu``; see :mod:`pyengine.kernels.activation`.
+        ``limit``, ``clamped_swiglu``; see :mod:`pyengine.kernels.layers.activation`.
         """
 
     def activate(self, activation: str, x: CpuTensor, out: CpuTensor, rows: int) -> None:

@@ -30,7 +30,7 @@ BEYOND = frozenset(
 """Fields of the answers that are not OpenAI's: those of other servers, and warnings."""
 
 CHAT, STREAMED_CHAT = "CreateChatCompletionResponse", "CreateChatCompletionStreamResponse"
-# Not in the specification; :func:`_completed` makes them.
+# Not in the specification; :func:`_complete` makes them.
 STREAMED_TEXT, STORED_CHAT = "CreateCompletionStreamResponse", "StoredChatCompletion"
 # What a stored completion says of its request.
 _ASKED = """

@@ -1,6 +1,6 @@
 //! Arithmetic that compiles to vectors, and the choice of instruction set.
 //!
-//! A kernel is written once as an `#[inline(always)]` function with `const FMA: bool`; [`multiversion!`]
+//! A kernel is written once as an `#[inline(always)]` function with `const FMA: bool`; `multiversion!`
 //! compiles it again for AVX2 with FMA and for AVX-512, with the same bits, and picks at run time.
 
 /// Whether the processor has AVX2 and FMA. The answer is cached by the standard library.

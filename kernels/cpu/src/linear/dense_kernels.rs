@@ -200,7 +200,7 @@ macro_rules! kernel {
 /// registers of a line are summed at once, so that all sums fit the registers.
 macro_rules! kernels {
     ([$($feature:meta)?], $most:expr, { $($rows:literal x $panels:literal => $registers:literal),* $(,)? }) => {
-        /// [`Kernel::most_panels`].
+        /// See `most_panels` of a kernel.
         pub const PANELS: &[usize] = &$most;
 
         kernel!(floats, floats_tile, f32, f32, 1, [$($feature)?], { $($rows x $panels => $registers),* },

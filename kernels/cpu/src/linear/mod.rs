@@ -50,7 +50,7 @@ use panels::{Line, Lines, WIDTH};
 /// Most rows in a piece of work.
 const BLOCK_ROWS: usize = 96;
 
-/// The weights of a linear layer, packed for [`linear`] and [`gather`]. A clone shares them.
+/// The weights of a linear layer, packed for [`linear`] and [`gather`](gather()). A clone shares them.
 #[derive(Debug, Clone)]
 pub struct Linear {
     /// Each is of outputs that are stored alike; the first outputs come first.

@@ -1,7 +1,7 @@
 //! A case of a schema: a conjunction of constraints on values of one type.
 //!
 //! A constraint without an exact form is kept by its keyword (`open`) until the case is written, and refused or dropped
-//! there: as a case is a conjunction, dropping a constraint only allows more. [`narrow`](crate::normal_form::narrow) adds
+//! there: as a case is a conjunction, dropping a constraint only allows more. [`narrow`](mod@crate::normal_form::narrow) adds
 //! constraints. O(1), but for copies.
 
 use std::collections::{BTreeMap, BTreeSet};

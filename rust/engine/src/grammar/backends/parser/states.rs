@@ -1,7 +1,7 @@
 //! The states of a grammar so far: its parts, and the limits of what a call may add to them.
 //!
 //! What a text may do at a place is said where it belongs: [`moves`](super::moves) go on from it, [`mask`](super::mask) says
-//! which tokens may come, [`shortest`](super::closing::shortest) how the text ends soonest.
+//! which tokens may come, [`closing`](super::closing) how the text ends soonest.
 
 use std::sync::Arc;
 

@@ -169,7 +169,7 @@ impl Parser {
     }
 
     /// The byte that must come; None where there is a choice, or the text may end. The first byte of a special token is
-    /// [`TokTrie::SPECIAL_TOKEN_MARKER`].
+    /// [`TokTrie::SPECIAL_TOKEN_MARKER`](llguidance::toktrie::TokTrie::SPECIAL_TOKEN_MARKER).
     ///
     /// # Errors
     /// The parser has given up.

@@ -7,7 +7,6 @@ import openai
 import pytest
 
 from pyengine import AsyncEngine
-from pyengine.http.serving.server import HttpServer
 
 QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -20,14 +19,6 @@ FORMATS = ["hermes", "gpt_oss", "mistral", "llama_pythonic", "qwen3_coder"]
 async def engine(request: pytest.FixtureRequest) -> AsyncIterator[AsyncEngine]:
     async with AsyncEngine(mode="server", chat_format=request.param) as engine:
         yield engine
-
-
-@pytest.fixture
-async def server(engine: AsyncEngine) -> AsyncIterator[HttpServer]:
-    server = HttpServer(engine, port=0)
-    await server.start()
-    yield server
-    await server.stop(0)
 
 
 def _tools(*functions: tuple[str, Any, bool]) -> Any:

@@ -26,6 +26,7 @@ async def engine(request: pytest.FixtureRequest) -> AsyncIterator[AsyncEngine]:
 
 @pytest.fixture
 async def server(engine: AsyncEngine) -> AsyncIterator[HttpServer]:
+    """Listening, the model not loaded yet: the common fixture waits for it."""
     server = HttpServer(engine, port=0)
     await server.start()
     yield server

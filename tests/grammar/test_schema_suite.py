@@ -18,7 +18,7 @@ PATIENCE = 120.0
 VOCAB_SIZE = 151_936
 # Of the 383 schemas: the others refer to other documents, allow nothing at all, or ask for what no
 # grammar here can say (counting in arrays of any length, no multiples of a number).
-LEAST_ACCEPTED = 342
+LEAST_ACCEPTED = 343
 
 
 class Engine:
@@ -82,15 +82,14 @@ def test_the_check_sees_what_is_wrong(engine: Engine) -> None:
 
 
 def test_what_cannot_be_enforced_is_refused_by_name(engine: Engine) -> None:
-    tag = {"type": "string", "format": "email", "maxLength": 9}
-    tags = {"type": "array", "items": tag, "uniqueItems": True}
+    tags = {"type": "array", "items": {"type": "string", "pattern": r"^(.)\1$"}}
     schema = {"type": "object", "properties": {"tags": tags}, "required": ["tags"]}
-    with pytest.raises(ValueError, match="'uniqueItems' at #/properties/tags cannot be enforced"):
+    with pytest.raises(ValueError, match="'pattern' at #/properties/tags/items cannot be enforced"):
         engine.compiled(schema)
     grammar = engine.compiled(schema, unenforceable="ignore")
-    assert grammar.warnings == ["'uniqueItems' at #/properties/tags is not enforced"]
-    assert engine.accepts(grammar, '{"tags": ["a@b", "a@b"]}')
-    assert not engine.accepts(grammar, '{"tags": ["a@b", 1]}')
+    assert grammar.warnings == ["'pattern' at #/properties/tags/items is not enforced"]
+    assert engine.accepts(grammar, '{"tags": ["aa", "ab"]}')
+    assert not engine.accepts(grammar, '{"tags": ["aa", 1]}')
 
 
 @pytest.mark.slow

@@ -1,13 +1,13 @@
 """Schemas as libraries and generators write them: enforced exactly, whatever is drawn."""
 
-import json
 from typing import Any, NamedTuple
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from tests.grammar.random_walks import walk
+from tests.grammar.schema_suite import written
 from tests.grammar.test_grammar import demo
+from tests.schemas import checking
 
 KINDS = [f"kind{at}" for at in range(30)]
 
@@ -91,6 +91,95 @@ CASES = {
     ),
 }
 
+UUID = "2eb8aa08-aa98-11ea-b4aa-73b441d16380"
+FORMATS = {
+    "a map by UUID": Case(
+        {
+            "type": "object",
+            "propertyNames": {"type": "string", "format": "uuid"},
+            "additionalProperties": {"type": "integer"},
+        },
+        [{}, {UUID: 1}],
+        [{UUID: "x"}, {UUID[1:]: 1}, {"": 1}],
+    ),
+    "a map by date, and a total": Case(
+        {
+            "type": "object",
+            "properties": {"total": {"type": "number"}},
+            "propertyNames": {"anyOf": [{"const": "total"}, {"format": "date"}]},
+            "additionalProperties": {"type": "boolean"},
+            "required": ["total"],
+        },
+        [{"total": 1}, {"total": 0.5, "2024-02-29": True}],
+        [{}, {"total": 1, "2023-02-29": True}, {"total": 1, "x": True}, {"total": True}],
+    ),
+    "labels": Case(
+        {
+            "type": "object",
+            "properties": {"app": {"const": "x"}},
+            "propertyNames": {
+                "pattern": "^([a-z0-9.-]+/)?[A-Za-z0-9][A-Za-z0-9_.-]*$",
+                "maxLength": 316,
+            },
+            "additionalProperties": {"type": "string", "maxLength": 3},
+        },
+        [{}, {"app": "x", "a.b/c": "d"}, {"n" * 316: ""}],
+        [{"app": "y"}, {"n" * 317: ""}, {"/a": "d"}, {"a": "long"}],
+    ),
+    "names by several patterns": Case(
+        {
+            "type": "object",
+            "propertyNames": {
+                "allOf": [{"pattern": f"^[{letters}]*$"} for letters in ("a-z-", "b-z-", "a-y-")],
+                "not": {"pattern": "--"},
+                "maxLength": 63,
+            },
+        },
+        [{}, {"b-c": 1}],
+        [{"a": 1}, {"b--c": 1}, {"z": 1}, {"b" * 64: 1}],
+    ),
+    "letters of any script": Case(
+        {"type": "object", "patternProperties": {"^[\u00c0-\u024f]+$": {"type": "integer"}}},
+        [{"é": 1, "e": "x"}, {"éx": "y"}],
+        [{"é": "x"}, {"éà": None}],
+    ),
+    "one kind of address": Case(
+        {"oneOf": [{"format": "ipv4"}, {"format": "ipv6"}], "type": "string"},
+        ["127.0.0.1", "::1"],
+        ["", "localhost", "1.2.3"],
+    ),
+    "a host by name": Case(
+        {"oneOf": [{"format": "ipv4"}, {"format": "hostname"}], "type": "string"},
+        ["localhost", "a.b"],
+        ["127.0.0.1", 5],
+    ),
+    "not an identifier": Case(
+        {"type": "string", "not": {"format": "uuid"}, "maxLength": 36},
+        ["", UUID[1:], "x" * 36],
+        [UUID, "x" * 37],
+    ),
+    "short addresses": Case(
+        {
+            "type": "array",
+            "items": {"type": "string", "format": "email", "maxLength": 4},
+            "uniqueItems": True,
+        },
+        [[], ["a@b"], ["a@b", "b@b", "aa@b"]],
+        [["a@b", "a@b"], ["aaa@b"], ["a"]],
+    ),
+    "pages": Case(
+        {
+            "type": "array",
+            "items": {"type": "string", "format": "uri", "pattern": "^https://"},
+            "uniqueItems": True,
+            "maxItems": 3,
+        },
+        [["https://a", "https://b"]],
+        [["https://a", "https://a"], ["http://a"], ["https:/a"]],
+    ),
+}
+CASES |= FORMATS
+
 
 def _compiled(schema: dict[str, Any], **options: Any) -> Any:
     return demo().compile({"kind": "json_schema", "schema": schema, **options})
@@ -99,16 +188,16 @@ def _compiled(schema: dict[str, Any], **options: Any) -> Any:
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_allowed_can_be_written_and_nothing_else(name: str) -> None:
     schema, good, bad = CASES[name]
-    compiled, validator = _compiled(schema), Draft202012Validator(schema)
-    for value in good + bad:
-        assert validator.is_valid(value) == (value in good), value
-        assert (demo().accepted(compiled, json.dumps(value)) is None) == (value in good), value
+    compiled, validator = _compiled(schema), checking.validator(schema)
+    for value, allowed in [*((value, True) for value in good), *((value, False) for value in bad)]:
+        assert validator.is_valid(value) == allowed, value
+        assert (demo().accepted(compiled, written(value)) is None) == allowed, value
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_whatever_is_drawn_is_valid(name: str) -> None:
     schema = CASES[name].schema
-    walk(_compiled(schema), Draft202012Validator(schema), walks=6, steps=6)
+    walk(_compiled(schema), checking.validator(schema), walks=6, steps=6)
 
 
 def test_exclusive_bounds_may_be_written_as_openapi_has_them() -> None:

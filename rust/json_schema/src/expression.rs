@@ -55,7 +55,6 @@ pub(crate) enum TextRule {
     AtLeast(u64),
     AtMost(u64),
     Among(Rc<[Rc<str>]>),
-    Format(Rc<str>),
     Unknown,
 }
 

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use crate::document::{Document, Place, short};
 use crate::expression::{Expr, Expressions, Kind, Path};
+use crate::keywords::formats::Formats;
 use crate::language::Languages;
 use crate::normal_form::case::Case;
 use crate::normal_form::values::Count;
@@ -23,6 +24,7 @@ pub(crate) enum Known {
 pub(crate) struct Normalizer<'a> {
     pub document: Document<'a>,
     pub langs: Languages,
+    pub formats: Formats,
     pub exprs: Expressions,
     pub paths: Vec<String>,
     pub warnings: Vec<String>,
@@ -63,6 +65,7 @@ impl<'a> Normalizer<'a> {
         Normalizer {
             document,
             langs: Languages::new(options.limits.derivatives),
+            formats: Formats::default(),
             exprs: Expressions::new(),
             paths: vec![String::new()],
             warnings: Vec::new(),

@@ -106,11 +106,11 @@ impl Writer<'_, '_> {
                     }
                 },
                 Case::Text(case) => match &case.among {
-                    Some(among) if case.formats.is_empty() => {
+                    Some(among) => {
                         self.report(&case.open)?;
                         spelled.extend(among.iter().map(|text| json!(&**text)));
                     }
-                    _ => {
+                    None => {
                         let option = self.text(case)?;
                         options.push(option);
                     }
@@ -210,9 +210,6 @@ impl Writer<'_, '_> {
     fn text(&mut self, case: &TextCase) -> Result<Map<String, Value>, Refusal> {
         self.report(&case.open)?;
         let mut first = object(json!({"type": "string"}));
-        if let Some(among) = &case.among {
-            first = object(json!({ "enum": among.iter().map(|text| &**text).collect::<Vec<_>>() }));
-        }
         if case.min > 0 {
             first.insert("minLength".to_owned(), json!(case.min));
         }
@@ -233,12 +230,6 @@ impl Writer<'_, '_> {
                 Some(pattern) => more.push(json!({"type": "string", "pattern": pattern})),
                 None => self.report(&[case.lang_path])?,
             }
-        }
-        for format in &case.formats {
-            more.push(json!({"type": "string", "format": &**format}));
-        }
-        if more.len() == 1 && first.len() == 1 && case.among.is_none() {
-            return Ok(object(more.pop().unwrap_or_default()));
         }
         if more.is_empty() {
             return Ok(first);

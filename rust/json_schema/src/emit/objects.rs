@@ -5,9 +5,9 @@ use std::rc::Rc;
 use serde_json::{Map, Value, json};
 
 use crate::emit::{Writer, object};
-use crate::expression::{Expr, TRUE};
-use crate::language::ANY;
-use crate::normal_form::case::{ObjectCase, Property};
+use crate::expression::{Expr, Path, TRUE};
+use crate::language::{ANY, Lang};
+use crate::normal_form::case::{ObjectCase, Property, TextCase};
 use crate::{Refusal, Unenforceable};
 
 /// Matches every name. llguidance computes masks for this pattern ten times as fast as for an empty one.
@@ -43,15 +43,29 @@ impl Writer<'_, '_> {
                 out.insert("properties".to_owned(), Value::Object(properties));
             }
             let mut patterns = Map::new();
+            let alone = others.len() == 1;
+            let mut additional = Value::Bool(false);
             for (names, value) in others {
                 let pattern = self.other_names(case, names, value)?;
-                let value = self.child(value)?;
-                patterns.insert(pattern, value);
+                let written = self.child(value)?;
+                match pattern {
+                    Some(pattern) => {
+                        patterns.insert(pattern, written);
+                    }
+                    None if alone && self.normalizer.compiler.names => {
+                        out.insert("propertyNames".to_owned(), Value::Object(self.names(case, names)?));
+                        additional = written;
+                    }
+                    None => {
+                        self.report(&[names_path(case)])?;
+                        patterns.insert(ANY_NAME.to_owned(), written);
+                    }
+                }
             }
             if !patterns.is_empty() {
                 out.insert("patternProperties".to_owned(), Value::Object(patterns));
             }
-            out.insert("additionalProperties".to_owned(), Value::Bool(false));
+            out.insert("additionalProperties".to_owned(), additional);
         }
         let count = required.len() as u64;
         if !required.is_empty() {
@@ -109,34 +123,55 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// A pattern for the other names. llguidance excludes the known names from a pattern itself, but also applies the
+    /// A pattern for the other names; none if it gets too long. llguidance excludes the known names from a pattern itself, but also applies the
     /// pattern's schema to them; so they are excluded here unless that schema allows everything.
     ///
     /// llguidance's `additionalProperties` would do, but accepts a known name that is written with `\u` escapes.
-    fn other_names(&mut self, case: &ObjectCase, names: u32, value: Expr) -> Result<String, Refusal> {
+    fn other_names(
+        &mut self,
+        case: &ObjectCase,
+        names: Lang,
+        value: Expr,
+    ) -> Result<Option<String>, Refusal> {
         let itself = !self.normalizer.compiler.names_apart;
         if !itself && names == ANY {
-            return Ok(ANY_NAME.to_owned());
+            return Ok(Some(ANY_NAME.to_owned()));
         }
         let langs = &mut self.normalizer.langs;
         let apart = itself && value == TRUE
             || case.properties.keys().all(|name| langs.matches(names, name) == Some(false));
         if apart {
             if names == ANY {
-                return Ok(ANY_NAME.to_owned());
+                return Ok(Some(ANY_NAME.to_owned()));
             }
             if let Some(pattern) = langs.pattern(names) {
-                return Ok(pattern);
+                return Ok(Some(pattern));
             }
         }
         if let Some(beside) = self.normalizer.beside(case) {
             let both = self.normalizer.langs.and(vec![names, beside]);
             if let Some(pattern) = self.normalizer.langs.pattern(both) {
-                return Ok(pattern);
+                return Ok(Some(pattern));
             }
         }
-        let path = case.names.last().map_or(case.bound_path, |&(_, _, path)| path);
-        self.report(&[path])?;
-        Ok(ANY_NAME.to_owned())
+        Ok(None)
     }
+
+    /// The other names as strings, without the known ones.
+    fn names(&mut self, case: &ObjectCase, names: Lang) -> Result<Map<String, Value>, Refusal> {
+        let langs = &mut self.normalizer.langs;
+        let apart = case.properties.keys().all(|name| langs.matches(names, name) == Some(false));
+        let lang = match self.normalizer.beside(case).filter(|_| !apart) {
+            Some(beside) => self.normalizer.langs.and(vec![names, beside]),
+            None => names,
+        };
+        let text =
+            TextCase { lang, lang_path: names_path(case), min: 0, max: None, among: None, open: Vec::new() };
+        self.text(&text)
+    }
+}
+
+/// The last keyword that speaks of names.
+fn names_path(case: &ObjectCase) -> Path {
+    case.names.last().map_or(case.bound_path, |&(_, _, path)| path)
 }

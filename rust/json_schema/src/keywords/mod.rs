@@ -2,6 +2,7 @@
 //!
 //! Cost: the size of the schema, each place once for each dynamic scope it is reached in.
 
+pub(crate) mod formats;
 mod members;
 mod unevaluated;
 mod values;
@@ -16,16 +17,6 @@ use crate::normalizer::Normalizer;
 use crate::{Refusal, Unenforceable};
 
 const MAX_POSITION: usize = 1_000;
-
-/// Formats that llguidance knows.
-pub(crate) const FORMATS: [&str; 10] =
-    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
-
-/// The beginning of a date in the calendar: llguidance's format has a year 0000, and a 29th in every February.
-pub(crate) const DAY: &str = concat!(
-    r"^(?:(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])-(?:0[13-9]|1[0-2]|02-(?:[01]|2[0-8]))",
-    r"|(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)-02-29)",
-);
 
 /// Keywords whose expression comes after the others', in this order, since they multiply cases or follow from others.
 const LATE: [&str; 13] = [

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::Refusal;
 use crate::document::{Place, short};
 use crate::expression::{ArrayRule, Atom, Expr, FALSE, Kind, NumberRule, ObjectRule, Path, TRUE, TextRule};
-use crate::keywords::{DAY, FORMATS, Object};
+use crate::keywords::Object;
 use crate::language::Lang;
 use crate::language::search;
 use crate::normalizer::Normalizer;
@@ -196,8 +196,8 @@ impl Normalizer<'_> {
                         Some(lang) => TextRule::In(lang),
                         None => TextRule::Unknown,
                     }
-                } else if FORMATS.contains(&text) {
-                    return Ok(self.of_format(text, path));
+                } else if let Some(lang) = self.formats.language(&mut self.langs, text) {
+                    TextRule::In(lang)
                 } else {
                     self.warn(format!("'format' at {}: '{}' is not enforced", self.here(place), short(text)));
                     return Ok(TRUE);
@@ -205,15 +205,5 @@ impl Normalizer<'_> {
             }
         };
         Ok(self.exprs.atom(Atom::Text(atom, path)))
-    }
-
-    fn of_format(&mut self, name: &str, path: Path) -> Expr {
-        let format = self.exprs.atom(Atom::Text(TextRule::Format(name.into()), path));
-        if !name.starts_with("date") {
-            return format;
-        }
-        let day = search::language(&mut self.langs, DAY).map_or(TextRule::Unknown, TextRule::In);
-        let day = self.exprs.atom(Atom::Text(day, path));
-        self.exprs.and(&[format, day])
     }
 }

@@ -148,6 +148,27 @@ impl Languages {
         Some(true)
     }
 
+    /// The same without complements that take nothing from the other parts of an intersection.
+    pub(crate) fn without_idle(&mut self, lang: Lang, limit: usize) -> Lang {
+        let Node::And(parts) = self.node(lang).clone() else { return lang };
+        let mut left = Vec::new();
+        for &part in &parts {
+            let Node::Not(inner) = *self.node(part) else {
+                left.push(part);
+                continue;
+            };
+            let is_idle = parts.iter().any(|&other| {
+                let plain = !matches!(self.node(other), Node::Not(_));
+                let both = self.and(vec![other, inner]);
+                plain && self.is_empty(both, limit) == Some(true)
+            });
+            if !is_idle {
+                left.push(part);
+            }
+        }
+        self.and(left)
+    }
+
     /// The automaton, without the states that lead nowhere; none if it has more than `limit` or the budget is spent.
     pub(crate) fn automaton(&mut self, lang: Lang, limit: usize) -> Option<Automaton> {
         let mut numbers = HashMap::from([(lang, 0)]);
@@ -206,6 +227,33 @@ impl Languages {
             Node::Not(_) | Node::Repeat(_, _, None) => false,
             Node::Repeat(inner, _, _) => self.is_finite(*inner),
         }
+    }
+
+    /// How many strings it has: none for a number without end. The outer none where that takes too many states.
+    pub(crate) fn count(&mut self, lang: Lang) -> Option<Option<u64>> {
+        let automaton = self.automaton(lang, 2_000)?;
+        let mut into = vec![0; automaton.ways.len()];
+        automaton.ways.iter().flatten().for_each(|&(_, _, next)| into[next] += 1);
+        let mut texts = vec![0u64; into.len()];
+        texts[0] = 1;
+        // A state is done once all ways into it are; those on a circle never are.
+        let (mut sum, mut done) = (0u64, 0);
+        let mut todo: Vec<usize> = (0..into.len()).filter(|&state| into[state] == 0).collect();
+        while let Some(state) = todo.pop() {
+            done += 1;
+            if automaton.accepts[state] {
+                sum = sum.saturating_add(texts[state]);
+            }
+            for &(low, high, next) in &automaton.ways[state] {
+                let on = texts[state].saturating_mul(u64::from(high - low) + 1);
+                texts[next] = texts[next].saturating_add(on);
+                into[next] -= 1;
+                if into[next] == 0 {
+                    todo.push(next);
+                }
+            }
+        }
+        Some((done == into.len()).then_some(sum))
     }
 
     /// All its strings, if there are at most `limit` of them.

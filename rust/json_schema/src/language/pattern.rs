@@ -1,9 +1,9 @@
 //! Languages as patterns that the grammar's compiler reads.
 //!
-//! A language without intersection and complement is written as it is made; of another one the equations of its
-//! automaton are solved first (Arden's rule), which may take as much as the cube of its states and is bounded.
+//! A language without intersection and complement is written as it is made; of another one the states of its automaton are
+//! left out one after another first, which may take as much as the cube of their number and is bounded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ANY, ANY_CHAR, EMPTY, Lang, Languages, NEVER, Node, complement, normal};
 
@@ -57,44 +57,64 @@ impl Languages {
         )
     }
 
-    /// The same language without intersection and complement: the equations of its automaton, solved one state after
-    /// another (Arden's rule).
+    /// The same language without intersection and complement: of its automaton one state after another is left out.
     fn solved(&mut self, lang: Lang) -> Option<Lang> {
         let automaton = self.automaton(lang, 400)?;
         let count = automaton.ways.len();
-        let mut ends: Vec<Lang> =
-            automaton.accepts.iter().map(|&yes| if yes { EMPTY } else { NEVER }).collect();
-        let mut ways: Vec<BTreeMap<usize, Lang>> = Vec::new();
-        for state in &automaton.ways {
-            let mut targets: BTreeMap<usize, Vec<(u32, u32)>> = Default::default();
-            for &(low, high, next) in state {
+        // The end is a state of its own, behind the others.
+        let (end, mut ways) = (count, vec![BTreeMap::new(); count + 1]);
+        let mut into = vec![BTreeSet::new(); count + 1];
+        for (state, on) in automaton.ways.iter().enumerate() {
+            let mut targets: BTreeMap<usize, Vec<(u32, u32)>> = BTreeMap::new();
+            for &(low, high, next) in on {
                 targets.entry(next).or_default().push((low, high));
             }
-            ways.push(targets.into_iter().map(|(next, ranges)| (next, self.class(normal(ranges)))).collect());
-        }
-        for state in (0..count).rev() {
-            let around = ways[state].remove(&state).unwrap_or(NEVER);
-            let around = self.repeat(around, 0, None);
-            ends[state] = self.concat(around, ends[state]);
-            let own: Vec<(usize, Lang)> = ways[state].iter().map(|(&next, &way)| (next, way)).collect();
-            let own: Vec<(usize, Lang)> =
-                own.into_iter().map(|(next, way)| (next, self.concat(around, way))).collect();
-            for earlier in 0..state {
-                let Some(way) = ways[earlier].remove(&state) else { continue };
-                let through = self.concat(way, ends[state]);
-                ends[earlier] = self.or(vec![ends[earlier], through]);
-                for &(next, on) in &own {
-                    let through = self.concat(way, on);
-                    let old = ways[earlier].get(&next).copied().unwrap_or(NEVER);
-                    let joined = self.or(vec![old, through]);
-                    ways[earlier].insert(next, joined);
-                }
+            for (next, ranges) in targets {
+                ways[state].insert(next, self.class(normal(ranges)));
+                into[next].insert(state);
             }
+            if automaton.accepts[state] {
+                ways[state].insert(end, EMPTY);
+                into[end].insert(state);
+            }
+        }
+        // A state is left out where that joins the fewest ways (Delgado and Morais, "Approximation to the smallest regular
+        // expression for a given regular language", 2004).
+        let mut left: Vec<usize> = (1..count).collect();
+        while let Some(at) = (0..left.len()).min_by_key(|&at| into[left[at]].len() * ways[left[at]].len()) {
+            let state = left.swap_remove(at);
+            self.leave_out(state, &mut ways, &mut into);
             if self.size() > 200_000 {
                 return None;
             }
         }
-        Some(ends[0])
+        let around = ways[0].get(&0).copied().unwrap_or(NEVER);
+        let around = self.repeat(around, 0, None);
+        let last = ways[0].get(&end).copied().unwrap_or(NEVER);
+        Some(self.concat(around, last))
+    }
+
+    /// Joins the ways into a state with those out of it.
+    fn leave_out(&mut self, state: usize, ways: &mut [BTreeMap<usize, Lang>], into: &mut [BTreeSet<usize>]) {
+        let mut out = std::mem::take(&mut ways[state]);
+        let around = out.remove(&state).unwrap_or(NEVER);
+        let around = self.repeat(around, 0, None);
+        let mut before = std::mem::take(&mut into[state]);
+        before.remove(&state);
+        for (next, way) in out {
+            let way = self.concat(around, way);
+            into[next].remove(&state);
+            for &from in &before {
+                let through = self.concat(ways[from][&state], way);
+                let known = ways[from].get(&next).copied().unwrap_or(NEVER);
+                let joined = self.or(vec![known, through]);
+                ways[from].insert(next, joined);
+                into[next].insert(from);
+            }
+        }
+        for from in before {
+            ways[from].remove(&state);
+        }
     }
 
     fn write(&self, lang: Lang, out: &mut String, depth: usize) -> Option<()> {
@@ -157,7 +177,7 @@ fn write_class(ranges: &[(u32, u32)], out: &mut String) -> Option<()> {
         return None;
     }
     let write = |c: u32, out: &mut String| match char::from_u32(c) {
-        Some(c) if c.is_ascii_alphanumeric() || c == '_' => out.push(c),
+        Some(c) if c.is_alphanumeric() || c == '_' => out.push(c),
         _ => out.push_str(&format!("\\x{{{c:X}}}")),
     };
     if let [(low, high)] = ranges[..]

@@ -325,7 +325,7 @@ impl Normalizer<'_> {
                             out.push(number);
                         }
                     }
-                    Case::Text(case) if case.open.is_empty() && case.formats.is_empty() => {
+                    Case::Text(case) if case.open.is_empty() => {
                         let Some(among) = &case.among else { return Ok(None) };
                         out.extend(among.iter().map(|text| json!(&**text)));
                     }

@@ -39,7 +39,6 @@ pub(crate) struct TextCase {
     pub min: u64,
     pub max: Option<u64>,
     pub among: Option<Vec<Rc<str>>>,
-    pub formats: BTreeSet<Rc<str>>,
     pub open: Vec<Path>,
 }
 
@@ -155,7 +154,6 @@ impl Case {
                 min: 0,
                 max: None,
                 among: None,
-                formats: BTreeSet::new(),
                 open: Vec::new(),
             }),
             Kind::Array => Case::Array(ArrayCase {

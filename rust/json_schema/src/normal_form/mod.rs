@@ -367,7 +367,7 @@ impl Normalizer<'_> {
         let mut all = vec![NEVER];
         for case in cases.iter() {
             let Case::Text(case) = case else { continue };
-            if !case.open.is_empty() || !case.formats.is_empty() {
+            if !case.open.is_empty() {
                 return Ok(None);
             }
             if let Some(among) = &case.among {

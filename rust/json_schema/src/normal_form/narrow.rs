@@ -132,10 +132,7 @@ impl TextCase {
                     }
                 }
             }
-            (TextRule::Format(name), true) => {
-                self.formats.insert(name.clone());
-            }
-            (TextRule::Format(_), false) | (TextRule::Unknown, _) => add(&mut self.open, path),
+            (TextRule::Unknown, _) => add(&mut self.open, path),
         }
         self.among.as_ref().is_none_or(|among| !among.is_empty())
             && self.max.is_none_or(|max| self.min <= max)

@@ -32,6 +32,7 @@ impl Normalizer<'_> {
             case.among = Some(vec!["".into()]);
         }
         let Some(among) = case.among.take() else {
+            case.lang = self.langs.without_idle(case.lang, MAX_STATES);
             let empty = case.lang == NEVER
                 || !self.langs.is_plain(case.lang)
                     && self.langs.is_empty(case.lang, MAX_STATES) == Some(true);

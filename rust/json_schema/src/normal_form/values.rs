@@ -1,6 +1,7 @@
 //! How many values a schema has, for arrays of different items.
 //!
-//! Cost: for patterns the states of their languages, and the values that are counted; each expression is counted once.
+//! Cost: for patterns the states of their languages, for arrays and objects the values that are counted; each expression
+//! is counted once.
 
 use std::rc::Rc;
 
@@ -8,19 +9,20 @@ use serde_json::{Map, Value};
 
 use crate::Refusal;
 use crate::expression::{Expr, FALSE, KINDS, Kind, Path, TRUE};
-use crate::keywords::DAY;
-use crate::language::{ANY, ANY_CHAR, search};
+use crate::language::{ANY, ANY_CHAR};
 use crate::normal_form::MAX_AHEAD;
 use crate::normal_form::case::{ArrayCase, Case, NumberCase, ObjectCase, TextCase};
 use crate::normalizer::Normalizer;
 use crate::number::Decimal;
 
-/// So many values of a pattern, an array or an object are counted.
+/// So many values of an array or an object are counted.
 pub(crate) const MAX_COUNTED: usize = 4_096;
 /// So many values are listed one by one, which tells cases apart that overlap, ...
 const MAX_LISTED: u64 = 256;
 /// ... in arrays and objects that are nested so many levels deep.
 const LEVELS: usize = 3;
+/// Strings that are so much longer than the shortest are not counted where there are too many ways to write them.
+const COUNTED_LENGTHS: u64 = 20;
 /// An array has no room for so many items.
 const MANY: u64 = 100_000;
 
@@ -150,8 +152,11 @@ impl Normalizer<'_> {
         let count = self.sum_of_cases(expr);
         self.open = open;
         self.ahead -= 1;
+        let count = match count {
+            Ok(Count::Just(MANY..) | Count::AtLeast(MANY..)) => Ok(Count::Many),
+            count => count,
+        };
         match &count {
-            Ok(Count::Just(MANY..)) => self.counts.insert(expr, Count::Many),
             Ok(count) => self.counts.insert(expr, *count),
             Err(_) => self.counts.remove(&expr),
         };
@@ -332,27 +337,25 @@ impl Normalizer<'_> {
     }
 
     fn count_texts(&mut self, case: &TextCase) -> Option<Count> {
-        if !case.formats.is_empty() {
-            let day = search::language(&mut self.langs, DAY);
-            let free = case.lang == ANY || Some(case.lang) == day;
-            return (free && case.among.is_none() && case.min == 0 && case.max.is_none())
-                .then_some(Count::Many);
-        }
         if let Some(among) = &case.among {
             return Some(Count::Just(among.len() as u64));
         }
         if case.lang == ANY && case.max.is_none() {
             return Some(Count::Many);
         }
-        let bounds = (u32::try_from(case.min), case.max.map(u32::try_from).transpose());
-        let (Ok(min), Ok(max)) = bounds else { return None };
-        let length = self.langs.repeat(ANY_CHAR, min, max);
-        let lang = self.langs.and(vec![case.lang, length]);
-        match self.langs.strings(lang, MAX_COUNTED) {
-            Some(strings) => Some(Count::Just(strings.len() as u64)),
-            None if case.max.is_none() && !self.langs.is_finite(case.lang) => Some(Count::Many),
-            None => Some(Count::AtLeast(MAX_COUNTED as u64)),
+        let longest = [case.max, Some(case.min.saturating_add(COUNTED_LENGTHS))].into_iter().flatten().min();
+        for max in [case.max, longest] {
+            let bounds = (u32::try_from(case.min).ok()?, max.map(u32::try_from).transpose().ok()?);
+            let length = self.langs.repeat(ANY_CHAR, bounds.0, bounds.1);
+            let lang = self.langs.and(vec![case.lang, length]);
+            match self.langs.count(lang) {
+                Some(None) => return Some(Count::Many),
+                Some(Some(count)) if max == case.max => return Some(Count::Just(count)),
+                Some(Some(count)) => return Some(Count::AtLeast(count)),
+                None => {}
+            }
         }
+        None
     }
 }
 

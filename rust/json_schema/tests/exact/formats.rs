@@ -1,4 +1,4 @@
-//! Formats: of dates, those that the calendar has.
+//! Formats: what they take, alone and beside other keywords, and of dates those that the calendar has.
 
 use super::*;
 
@@ -34,4 +34,85 @@ fn dates_are_those_of_the_calendar() {
     let within = matcher(json!({"type": "string", "format": "date", "pattern": "^2024", "maxLength": 10}));
     assert!(Bench::accepts(&within, "\"2024-02-29\""));
     assert!(!Bench::accepts(&within, "\"2023-02-28\"") && !Bench::accepts(&within, "\"2024-02-30\""));
+}
+
+#[test]
+fn texts_of_formats() {
+    let bench = Bench::new();
+    for (format, good, bad) in [
+        ("time", vec!["23:59:60Z", "00:00:00.5+14:00"], vec!["24:00:00Z", "10:00:00", "1:00:00Z"]),
+        (
+            "duration",
+            vec!["P1Y2M3D", "PT1H30M", "P3W", "P1DT5S"],
+            vec!["P", "PT", "P1W2D", "PT1H5S", "P1D2H"],
+        ),
+        (
+            "email",
+            vec!["a.b+c@x-y.org", "a@[127.0.0.1]", "a@b"],
+            vec!["a..b@c", ".a@b", "a@b.", "a@-b", "a b@c", "@b"],
+        ),
+        ("hostname", vec!["a", "x-1.example.com"], vec!["", "a..b", "-a", "a-", "a_b", "a."]),
+        ("ipv4", vec!["0.0.0.0", "255.249.199.9"], vec!["256.0.0.1", "01.0.0.1", "1.2.3", "1.2.3.4.5"]),
+        (
+            "ipv6",
+            vec![
+                "::",
+                "::1",
+                "1::",
+                "1:2:3:4:5:6:7:8",
+                "1::3:4",
+                "::ffff:1.2.3.4",
+                "1:2:3:4:5:6:7::",
+                "fe80::a:b",
+            ],
+            vec!["", ":", "1:2:3:4:5:6:7", "1::2::3", "12345::", "1:2:3:4:5:6:7:8:9", ":1", "1.2.3.4"],
+        ),
+        (
+            "uuid",
+            vec!["2eb8aa08-aa98-11ea-b4aa-73b441d16380", "2EB8AA08-AA98-11EA-B4AA-73B441D16380"],
+            vec!["2eb8aa08-aa98-11ea-b4aa-73b441d1638", "2eb8aa08aa9811eab4aa73b441d16380"],
+        ),
+        (
+            "uri",
+            vec![
+                "https://u:p@example.com:80/a//b/?q=%20#f",
+                "urn:isbn:1",
+                "mailto:a@b",
+                "http://[::1]/",
+                "x:",
+                "file:///a",
+                "http://[v1.x:y]",
+            ],
+            vec![
+                "//a",
+                "a",
+                "http://a b",
+                "http://[::1",
+                "1a:b",
+                "a:%2",
+                "a:\\",
+                "http://a/<b>",
+                "http://[1:2]/",
+            ],
+        ),
+    ] {
+        let schema = json!({"type": "string", "format": format});
+        let matcher = bench.compile(&normalized(&schema).unwrap().schema).unwrap();
+        // The opposites of some are more than a pattern holds.
+        let other = normalized(&json!({"type": "string", "not": {"format": format}}));
+        let other = other.map(|other| bench.compile(&other.schema).unwrap());
+        assert_eq!(other.is_err(), ["hostname", "ipv6", "uri"].contains(&format), "{format}");
+        let names = json!({"type": "object", "propertyNames": {"format": format}});
+        let names = bench.compile(&normalized(&names).unwrap().schema).unwrap();
+        for (texts, expected) in [(good, true), (bad, false)] {
+            for text in texts {
+                let written = dumps(&json!(text));
+                assert_eq!(Bench::accepts(&matcher, &written), expected, "{format} {text}");
+                assert_eq!(Bench::accepts(&names, &format!("{{{written}: 1}}")), expected, "{format} {text}");
+                if let Ok(other) = &other {
+                    assert_eq!(Bench::accepts(other, &written), !expected, "not {format} {text}");
+                }
+            }
+        }
+    }
 }

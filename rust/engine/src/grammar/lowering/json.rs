@@ -359,7 +359,10 @@ impl Schemas<'_> {
             value => others.push((ANY_NAME.to_owned(), value.cloned().unwrap_or(json!({})))),
         }
         for (pattern, value) in others {
-            let name = if pattern == ANY_NAME {
+            let name = if let Some(names) = object.get("propertyNames") {
+                // There are no others then, and these leave out the known ones.
+                self.leaf(names)?
+            } else if pattern == ANY_NAME {
                 let known = object.get("properties").and_then(Value::as_object).into_iter().flatten();
                 let known: Vec<_> =
                     known.map(|(name, _)| literal(&Value::String(name.clone()).to_string())).collect();

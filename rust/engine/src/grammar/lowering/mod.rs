@@ -202,6 +202,7 @@ fn json_schema(
                 fractions: true,
                 wide: true,
                 distinct: true,
+                names: true,
                 any_order: any_order.then_some(BITS),
                 names_apart: any_order,
             };

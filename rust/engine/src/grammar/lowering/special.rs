@@ -34,6 +34,7 @@ pub(crate) fn is_special_itself(schema: &Map<String, Value>) -> bool {
         || numbers::is_wide(schema)
         || schema.contains_key("uniqueItems")
         || schema.contains_key(COUNTED)
+        || schema.contains_key("propertyNames")
         || schema.get("patternProperties").and_then(Value::as_object).is_some_and(are_long)
 }
 

@@ -178,7 +178,64 @@ FORMATS = {
         [["https://a", "https://a"], ["http://a"], ["https:/a"]],
     ),
 }
-CASES |= FORMATS
+NUMBERS = {
+    "multiples of one of two": Case(
+        {"oneOf": [{"type": "number", "multipleOf": 5}, {"type": "number", "multipleOf": 3}]},
+        [5, 10, 9, -3, 3000003, 33],
+        [0, 15, 2, -45, 7.5, "5"],
+    ),
+    "no multiple": Case(
+        {"type": "integer", "minimum": 1, "maximum": 1000, "not": {"multipleOf": 3}},
+        [1, 2, 1000, 500],
+        [3, 999, 0, 1001, -1, 1.5],
+    ),
+    "an odd number": Case(
+        {"type": "integer", "not": {"multipleOf": 2}}, [1, -7, 12345], [0, 2, -10, 0.5]
+    ),
+    "no multiple, whole or not": Case(
+        {"type": "number", "minimum": 0, "not": {"multipleOf": 7}},
+        [1, 6.5, 20, 7.25],
+        [0, 7, 7000, -1],
+    ),
+    "leap years": Case(
+        {
+            "type": "integer",
+            "minimum": 1900,
+            "maximum": 2100,
+            "multipleOf": 4,
+            "not": {"multipleOf": 100, "not": {"multipleOf": 400}},
+        },
+        [1904, 2000, 2024],
+        [1900, 2100, 2023, 2400],
+    ),
+    "two of three": Case(
+        {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 0, "maximum": 4, "not": {"multipleOf": 2}},
+            "uniqueItems": True,
+        },
+        [[], [3, 1]],
+        [[0], [1, 1], [1, 3, 1]],
+    ),
+    "none left": Case(
+        {
+            "type": "object",
+            "properties": {
+                "a": {"type": "integer", "minimum": 8, "maximum": 9}
+                | {"allOf": [{"not": {"multipleOf": 2}}, {"not": {"multipleOf": 3}}]}
+            },
+            "additionalProperties": False,
+        },
+        [{}],
+        [{"a": 8}, {"a": 9}],
+    ),
+    "a number of 64 bits": Case(
+        {"type": "number", "minimum": -(2**63), "maximum": 2**63 - 1},
+        [0, 2**63 - 1, -(2**63), 0.5],
+        [2**63, -(2**63) - 1, 1e30],
+    ),
+}
+CASES |= FORMATS | NUMBERS
 
 
 def _compiled(schema: dict[str, Any], **options: Any) -> Any:

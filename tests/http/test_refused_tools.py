@@ -10,8 +10,8 @@ from pyengine import AsyncEngine
 
 QUESTION: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-ODD = {"type": "object", "properties": {"city": {"not": {"multipleOf": 3}}}}
-WHY = "'multipleOf' at #/properties/city/not"
+ODD = {"type": "object", "properties": {"city": {"type": "string", "pattern": r"^(.)\1$"}}}
+WHY = "'pattern' at #/properties/city"
 FORMATS = ["hermes", "gpt_oss", "mistral", "llama_pythonic", "qwen3_coder"]
 
 

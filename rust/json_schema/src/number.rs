@@ -68,6 +68,11 @@ impl Decimal {
         self.places == 0
     }
 
+    /// The number, if it is whole.
+    pub(crate) fn as_whole(self) -> Option<i128> {
+        self.is_whole().then_some(self.digits)
+    }
+
     pub(crate) fn is_positive(self) -> bool {
         self.digits > 0
     }

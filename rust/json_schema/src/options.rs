@@ -14,10 +14,8 @@ pub enum Unenforceable {
 /// What the compiler of the result takes beyond the [normal form](crate#the-normal-form).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Compiler {
-    /// Numbers that are not whole: `not: {"multipleOf": 1}` beside whole bounds.
-    pub fractions: bool,
-    /// Bounds of whole numbers of any size that JSON writes: those of 64 bits, with a sign and without.
-    pub wide: bool,
+    /// Numbers whose text has a `pattern`: those that are not whole or no multiples, and bounds that a double rounds.
+    pub texts: bool,
     /// `uniqueItems`, where no item may begin when no value is left for it.
     pub distinct: bool,
     /// `propertyNames` beside `additionalProperties`, where one pattern of all other names would be too long.

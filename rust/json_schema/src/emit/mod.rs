@@ -19,12 +19,17 @@ use crate::normal_form::values::MAX_COUNTED;
 use crate::normalizer::Normalizer;
 use crate::number::Decimal;
 
+/// Bytes that the patterns of numbers of a schema may have: those of multiples are long to write, not to match.
+const NUMBER_PATTERNS: usize = 250_000;
+
 struct Writer<'w, 'a> {
     normalizer: &'w mut Normalizer<'a>,
     states: States,
     names: HashMap<Expr, String>,
     defs: Map<String, Value>,
     depth: usize,
+    /// Bytes that patterns of numbers may still have.
+    left: usize,
 }
 
 impl Normalizer<'_> {
@@ -34,8 +39,8 @@ impl Normalizer<'_> {
         if !states.productive.contains(&root) {
             return Err(Refusal::AllowsNothing(self.without_value()?));
         }
-        let mut writer =
-            Writer { normalizer: self, states, names: HashMap::new(), defs: Map::new(), depth: 0 };
+        let (names, defs) = (HashMap::new(), Map::new());
+        let mut writer = Writer { normalizer: self, states, names, defs, depth: 0, left: NUMBER_PATTERNS };
         let mut value = writer.state(root)?;
         if !writer.defs.is_empty() {
             let defs = std::mem::take(&mut writer.defs);
@@ -54,8 +59,12 @@ impl Writer<'_, '_> {
         if !self.states.productive.contains(&expr) {
             return Ok(Value::Bool(false));
         }
-        let plain =
-            self.states.cases[&expr].iter().all(|case| !matches!(case, Case::Array(_) | Case::Object(_)));
+        let compiler = self.normalizer.compiler;
+        let plain = self.states.cases[&expr].iter().all(|case| match case {
+            Case::Array(_) | Case::Object(_) => false,
+            Case::Number(case) => !case.needs_text(compiler),
+            _ => true,
+        });
         if plain || self.states.uses.get(&expr).copied().unwrap_or(0) < 2 {
             return Ok(Value::Object(self.state(expr)?));
         }
@@ -149,7 +158,7 @@ impl Writer<'_, '_> {
         Ok(())
     }
 
-    /// Numbers one by one; whole ones that a double rounds are ranges of one.
+    /// Numbers one by one; whole ones that a double rounds by their text.
     fn numbers(
         &mut self,
         case: &NumberCase,
@@ -162,8 +171,8 @@ impl Writer<'_, '_> {
         for number in among {
             match number.to_value() {
                 Some(value) if number.is_exact_bound() => exact.push(value),
-                Some(value) if number.is_whole() && self.normalizer.compiler.wide => {
-                    wide.push(object(json!({"type": "integer", "minimum": value, "maximum": value})));
+                Some(value) if number.is_whole() && self.normalizer.compiler.texts => {
+                    wide.push(object(json!({"type": "number", "pattern": format!("^{value}$")})));
                 }
                 _ => {
                     // Without it any number is allowed.
@@ -180,13 +189,22 @@ impl Writer<'_, '_> {
 
     fn number(&mut self, case: &NumberCase) -> Result<Map<String, Value>, Refusal> {
         self.report(&case.open)?;
+        if case.needs_text(self.normalizer.compiler) {
+            let langs = &mut self.normalizer.langs;
+            let text = case.text(langs).and_then(|lang| langs.pattern_within(lang, self.left));
+            if let Some(pattern) = text {
+                self.left = self.left.saturating_sub(pattern.len());
+                return Ok(object(json!({"type": "number", "pattern": pattern})));
+            }
+            self.report(&case.beyond_keywords())?;
+        }
         let whole = matches!(case.whole, Some((true, _)));
         let mut out = object(json!({ "type": if whole { "integer" } else { "number" } }));
         for (bound, included, left_out) in
             [(case.min, "minimum", "exclusiveMinimum"), (case.max, "maximum", "exclusiveMaximum")]
         {
             if let Some((bound, out_itself, _)) =
-                bound.filter(|bound| case.can_write(*bound, included == "minimum", self.normalizer.compiler))
+                bound.filter(|bound| case.can_write(*bound, included == "minimum"))
                 && let Some(value) = bound.to_value()
             {
                 out.insert(if out_itself { left_out } else { included }.to_owned(), value);
@@ -197,12 +215,6 @@ impl Writer<'_, '_> {
             && let Some(value) = of.to_value()
         {
             out.insert("multipleOf".to_owned(), value);
-        }
-        if let Some((false, path)) = case.whole
-            && self.normalizer.compiler.fractions
-            && !case.open.contains(&path)
-        {
-            out.insert("not".to_owned(), json!({"multipleOf": 1}));
         }
         Ok(out)
     }

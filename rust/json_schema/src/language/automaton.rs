@@ -61,6 +61,10 @@ impl Languages {
                 let rest = self.repeat(a, min.saturating_sub(1), max.map(|max| max - 1));
                 self.concat(head, rest)
             }
+            Node::Multiple(of, remainder) => match char::from_u32(c).and_then(|c| c.to_digit(10)) {
+                Some(digit) => self.multiple(of, (10 * remainder + digit) % of),
+                None => NEVER,
+            },
         }
     }
 
@@ -85,6 +89,7 @@ impl Languages {
             }
             Node::Or(parts) | Node::And(parts) => parts.iter().for_each(|&part| self.cuts(part, out)),
             Node::Not(a) | Node::Repeat(a, _, _) => self.cuts(a, out),
+            Node::Multiple(..) => out.extend('0' as u32..='9' as u32 + 1),
         }
     }
 
@@ -224,7 +229,7 @@ impl Languages {
             }
             Node::Or(parts) => parts.iter().all(|&part| self.is_finite(part)),
             Node::And(parts) => parts.iter().any(|&part| self.is_finite(part)),
-            Node::Not(_) | Node::Repeat(_, _, None) => false,
+            Node::Not(_) | Node::Multiple(..) | Node::Repeat(_, _, None) => false,
             Node::Repeat(inner, _, _) => self.is_finite(*inner),
         }
     }

@@ -4,6 +4,7 @@
 //! constructors normalise as far as that is cheap: O(parts) each.
 
 mod automaton;
+pub(crate) mod numbers;
 mod pattern;
 mod regex;
 pub(crate) mod search;
@@ -38,6 +39,8 @@ pub(crate) enum Node {
     Not(Lang),
     /// At least, at most.
     Repeat(Lang, u32, Option<u32>),
+    /// Digits that go on from a number with the second remainder to a multiple of the first; none where that is 0.
+    Multiple(u32, u32),
 }
 
 /// The arena of languages.
@@ -125,6 +128,7 @@ impl Languages {
             Node::And(parts) => parts.iter().all(|&part| self.nullable(part)),
             Node::Not(a) => !self.nullable(*a),
             Node::Repeat(a, min, _) => *min == 0 || self.nullable(*a),
+            Node::Multiple(_, remainder) => *remainder == 0,
         };
         let lang = self.nodes.len() as Lang;
         self.nodes.push(node.clone());
@@ -160,6 +164,30 @@ impl Languages {
             };
         }
         whole
+    }
+
+    /// The digits of the multiples of `of`, which is above 0, with a sign or without, and no digits.
+    pub(crate) fn multiples(&mut self, of: u32) -> Lang {
+        let minus = self.literal("-");
+        let sign = self.or(vec![EMPTY, minus]);
+        let digits = self.multiple(of, 0);
+        self.concat(sign, digits)
+    }
+
+    /// Digits that go on from a number with this remainder to a multiple of `of`.
+    fn multiple(&mut self, of: u32, remainder: u32) -> Lang {
+        // Ten times the remainder is all that counts, if it is not 0: those of 5 are all alike.
+        let (mut shared, mut rest) = (of, 10);
+        while rest > 0 {
+            (shared, rest) = (rest, shared % rest);
+        }
+        let alike = of / shared;
+        let remainder = match (remainder, remainder % alike) {
+            (0, _) => 0,
+            (_, 0) => alike,
+            (_, other) => other,
+        };
+        self.make(Node::Multiple(of, remainder))
     }
 
     pub(crate) fn literal(&mut self, text: &str) -> Lang {

@@ -17,9 +17,14 @@ impl Languages {
     /// A class that has U+0000 and lacks the quotation mark or the backslash loses U+0000: the compiler writes a class
     /// of all control characters as "any escape", these two among them.
     pub(crate) fn pattern(&mut self, lang: Lang) -> Option<String> {
+        self.pattern_within(lang, MAX_LENGTH)
+    }
+
+    /// The same of so many bytes.
+    pub(crate) fn pattern_within(&mut self, lang: Lang, longest: usize) -> Option<String> {
         let lang = if self.is_positive(lang, 0)? { lang } else { self.solved(lang)? };
         let mut out = String::from("^(?:");
-        self.write(lang, &mut out, 0)?;
+        self.write(lang, &mut out, 0, longest)?;
         out.push_str(")$");
         Some(out)
     }
@@ -42,7 +47,7 @@ impl Languages {
         Some(
             all && match self.node(rest) {
                 _ if rest == ANY => true,
-                Node::And(_) | Node::Not(_) => false,
+                Node::And(_) | Node::Not(_) | Node::Multiple(..) => false,
                 Node::Or(parts) => {
                     for &part in parts {
                         if !self.is_positive(part, depth + 1)? {
@@ -117,8 +122,8 @@ impl Languages {
         }
     }
 
-    fn write(&self, lang: Lang, out: &mut String, depth: usize) -> Option<()> {
-        if depth > 400 || out.len() > MAX_LENGTH {
+    fn write(&self, lang: Lang, out: &mut String, depth: usize, longest: usize) -> Option<()> {
+        if depth > 400 || out.len() > longest {
             return None;
         }
         match self.node(lang) {
@@ -130,10 +135,10 @@ impl Languages {
             Node::Concat(..) => {
                 let mut rest = lang;
                 while let Node::Concat(head, tail) = *self.node(rest) {
-                    self.write(head, out, depth + 1)?;
+                    self.write(head, out, depth + 1, longest)?;
                     rest = tail;
                 }
-                self.write(rest, out, depth + 1)?;
+                self.write(rest, out, depth + 1, longest)?;
             }
             Node::Or(parts) => {
                 out.push_str("(?:");
@@ -141,13 +146,13 @@ impl Languages {
                     if at > 0 {
                         out.push('|');
                     }
-                    self.write(part, out, depth + 1)?;
+                    self.write(part, out, depth + 1, longest)?;
                 }
                 out.push(')');
             }
             Node::Repeat(inner, min, max) => {
                 out.push_str("(?:");
-                self.write(*inner, out, depth + 1)?;
+                self.write(*inner, out, depth + 1, longest)?;
                 out.push(')');
                 match (min, max) {
                     (0, None) => out.push('*'),
@@ -157,7 +162,7 @@ impl Languages {
                     (min, Some(max)) => out.push_str(&format!("{{{min},{max}}}")),
                 }
             }
-            Node::And(_) | Node::Not(_) => return None,
+            Node::And(_) | Node::Not(_) | Node::Multiple(..) => return None,
         }
         Some(())
     }

@@ -3,7 +3,7 @@
 //! Cost: the values that a case spells out, and for strings the states of their language.
 
 use crate::expression::Path;
-use crate::language::NEVER;
+use crate::language::{Lang, Languages, NEVER, numbers, search};
 use crate::normal_form::case::{Bound, Case, NumberCase, TextCase, add};
 use crate::normalizer::Normalizer;
 use crate::number::Decimal;
@@ -12,6 +12,8 @@ use crate::{Compiler, Refusal};
 /// So many multiples in a range are spelled out.
 const MAX_SPELLED: i128 = 64;
 const MAX_PIECES: usize = 32;
+/// A pattern has a state for each remainder.
+const MAX_DIVISOR: i128 = 300;
 const MAX_STATES: usize = 300;
 
 impl Normalizer<'_> {
@@ -19,12 +21,22 @@ impl Normalizer<'_> {
     pub(crate) fn settle(&mut self, case: Case) -> Result<Vec<Case>, Refusal> {
         self.step()?;
         Ok(match case {
-            Case::Number(case) => settle_number(case, self.compiler).into_iter().map(Case::Number).collect(),
+            Case::Number(case) => {
+                let mut cases = settle_number(case, self.compiler);
+                cases.retain(|case| !case.needs_text(self.compiler) || self.has_number(case));
+                cases.into_iter().map(Case::Number).collect()
+            }
             Case::Text(case) => self.settle_text(case).into_iter().map(Case::Text).collect(),
             Case::Array(case) => self.settle_array(case)?.into_iter().map(Case::Array).collect(),
             Case::Object(case) => self.settle_object(case)?.into_iter().map(Case::Object).collect(),
             other => vec![other],
         })
+    }
+
+    /// Whether a case whose numbers are told by their text is not known to have none.
+    fn has_number(&mut self, case: &NumberCase) -> bool {
+        let text = case.text(&mut self.langs);
+        text.is_some_and(|text| self.langs.is_empty(text, MAX_STATES) != Some(true))
     }
 
     fn settle_text(&mut self, mut case: TextCase) -> Option<TextCase> {
@@ -61,11 +73,73 @@ impl Normalizer<'_> {
 
 impl NumberCase {
     /// Whether a bound of the case can be written without rounding.
-    pub(crate) fn can_write(&self, (bound, ..): Bound, at_least: bool, compiler: Compiler) -> bool {
+    pub(crate) fn can_write(&self, (bound, ..): Bound, at_least: bool) -> bool {
         let both = self.min.is_some() && self.max.is_some();
         let whole = matches!(self.whole, Some((true, _))) && self.multiple.is_none();
-        let wide = compiler.wide && bound.to_value().is_some();
-        bound.is_exact_bound() || whole && (wide || bound.is_exact_whole_bound(at_least, both))
+        bound.is_exact_bound() || whole && bound.is_exact_whole_bound(at_least, both)
+    }
+
+    /// Whether the numbers are those whose text matches [a pattern](Self::text), and no keywords say it.
+    pub(crate) fn needs_text(&self, compiler: Compiler) -> bool {
+        let exact =
+            |bound: Option<Bound>, at_least| bound.is_none_or(|bound| self.can_write(bound, at_least));
+        let said = !matches!(self.whole, Some((false, _)))
+            && self.no_multiple.is_empty()
+            && exact(self.min, true)
+            && exact(self.max, false);
+        compiler.texts && !said && self.has_text()
+    }
+
+    /// What the keywords of the normal form do not say.
+    pub(crate) fn beyond_keywords(&self) -> Vec<Path> {
+        let paths = [
+            self.whole.and_then(|(whole, path)| (!whole).then_some(path)),
+            self.min.and_then(|bound| (!self.can_write(bound, true)).then_some(bound.2)),
+            self.max.and_then(|bound| (!self.can_write(bound, false)).then_some(bound.2)),
+            self.multiple.and_then(|(of, path)| (!of.is_exact_divisor()).then_some(path)),
+            self.no_multiple.first().map(|&(_, path)| path),
+        ];
+        paths.into_iter().flatten().collect()
+    }
+
+    /// Whether all that is asked of the numbers can be said of their text.
+    fn has_text(&self) -> bool {
+        let whole = |bound: Option<Bound>| bound.is_none_or(|(bound, ..)| bound.is_whole());
+        let counted = |of: Decimal| {
+            of.as_whole().is_some_and(|of| of <= MAX_DIVISOR) && matches!(self.whole, Some((true, _)))
+        };
+        whole(self.min)
+            && whole(self.max)
+            && self.except.is_empty()
+            && self.multiple.is_none_or(|(of, _)| counted(of))
+            && self.no_multiple.iter().all(|&(of, _)| counted(of))
+    }
+
+    /// The texts of the numbers; none if there are none.
+    pub(crate) fn text(&self, langs: &mut Languages) -> Option<Lang> {
+        let bound = |bound: Option<Bound>, inward: i128| {
+            bound.and_then(|(bound, out, _)| Some((bound.as_whole()?, if out { inward } else { 0 })))
+        };
+        let (min, max) = (bound(self.min, 1), bound(self.max, -1));
+        let whole = || numbers::whole(min.map(|(at, out)| at + out), max.map(|(at, out)| at + out));
+        let others = || numbers::fractions(min.map(|(at, _)| at), max.map(|(at, _)| at));
+        let ways = match self.whole {
+            Some((true, _)) => vec![whole()],
+            Some((false, _)) => vec![others()],
+            None => vec![whole(), others()],
+        };
+        let ways: Vec<String> = ways.into_iter().flatten().collect();
+        let mut parts = vec![search::language(langs, &format!("^(?:{})$", ways.join("|")))?];
+        for (of, wanted) in self
+            .multiple
+            .iter()
+            .map(|&(of, _)| (of, true))
+            .chain(self.no_multiple.iter().map(|&(of, _)| (of, false)))
+        {
+            let multiples = langs.multiples(u32::try_from(of.as_whole()?).ok()?);
+            parts.push(if wanted { multiples } else { langs.not(multiples) });
+        }
+        (!ways.is_empty()).then(|| langs.and(parts))
     }
 
     /// All its values, if they are whole numbers and at most so many.
@@ -91,13 +165,6 @@ impl NumberCase {
             && self.multiple.is_none_or(|(of, _)| number.is_multiple(of))
             && !self.no_multiple.iter().any(|&(of, _)| number.is_multiple(of))
             && !self.except.contains(&number)
-    }
-
-    /// Whether all that is asked of it is not to be whole, and to lie between whole numbers.
-    fn is_fraction(&self) -> bool {
-        let whole =
-            |bound: Option<Bound>| bound.is_none_or(|(bound, ..)| bound.is_whole() && bound.is_exact_bound());
-        self.multiple.is_none() && self.except.is_empty() && whole(self.min) && whole(self.max)
     }
 
     /// The bound that the compiler would let through: one that is left out itself, is whole, and is nearer to zero
@@ -164,6 +231,16 @@ fn settle_number(mut case: NumberCase, compiler: Compiler) -> Vec<NumberCase> {
     }
     if matches!(case.whole, Some((false, _))) {
         case.no_multiple.retain(|(of, _)| !of.is_whole());
+    }
+    if case.whole.is_none()
+        && compiler.texts
+        && let Some(&(_, path)) = case.no_multiple.first()
+    {
+        let half = |whole| NumberCase { whole: Some((whole, path)), ..case.clone() };
+        return [half(true), half(false)]
+            .into_iter()
+            .flat_map(|half| settle_number(half, compiler))
+            .collect();
     }
     if let Some((true, path)) = case.whole {
         match case.multiple.map_or(Some(one), |(of, _)| of.common_multiple(one)) {
@@ -247,18 +324,10 @@ fn pieces(mut case: NumberCase, compiler: Compiler) -> Vec<NumberCase> {
     let except = std::mem::take(&mut case.except);
     let path = std::mem::take(&mut case.except_path);
     let except: Vec<Decimal> = except.into_iter().filter(|&number| case.holds(number)).collect();
-    for path in [
-        case.whole
-            .and_then(|(whole, path)| (!(whole || compiler.fractions && case.is_fraction())).then_some(path)),
-        case.min.and_then(|bound| (!case.can_write(bound, true, compiler)).then_some(bound.2)),
-        case.max.and_then(|bound| (!case.can_write(bound, false, compiler)).then_some(bound.2)),
-        case.multiple.and_then(|(of, path)| (!of.is_exact_divisor()).then_some(path)),
-        case.no_multiple.first().map(|&(_, path)| path),
-    ]
-    .into_iter()
-    .flatten()
-    {
-        add(&mut case.open, path);
+    if !case.needs_text(compiler) {
+        for path in case.beyond_keywords() {
+            add(&mut case.open, path);
+        }
     }
     if except.len() > MAX_PIECES || except.iter().any(|number| !number.is_exact_bound()) {
         add(&mut case.open, path);

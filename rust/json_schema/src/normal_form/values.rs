@@ -265,7 +265,7 @@ impl Normalizer<'_> {
             let count = match case {
                 Case::Null => Count::Just(1),
                 Case::Boolean { no, yes } => Count::Just(u64::from(*no) + u64::from(*yes)),
-                Case::Number(case) => case.count(),
+                Case::Number(case) => self.count_numbers(case),
                 Case::Text(case) => self.count_texts(case).unwrap_or(Count::AtLeast(1)),
                 Case::Array(case) => self.count_arrays(case)?,
                 Case::Object(case) => self.count_objects(case)?,
@@ -334,6 +334,17 @@ impl Normalizer<'_> {
             all = all.times(if property.required { count } else { count.plus(Count::Just(1)) });
         }
         Ok(all)
+    }
+
+    fn count_numbers(&mut self, case: &NumberCase) -> Count {
+        if case.no_multiple.is_empty() || case.min.is_none() || case.max.is_none() {
+            return case.count();
+        }
+        match case.text(&mut self.langs).and_then(|lang| self.langs.count(lang)) {
+            Some(Some(count)) => Count::Just(count),
+            Some(None) => Count::Many,
+            None => Count::AtLeast(1),
+        }
     }
 
     fn count_texts(&mut self, case: &TextCase) -> Option<Count> {

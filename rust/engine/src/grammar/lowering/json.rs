@@ -1,5 +1,5 @@
 //! Schemas in normal form that llguidance's own compiler of JSON Schemas cannot write: objects whose keys come in any
-//! order, arrays of different items, and numbers that are not whole or need more than a double.
+//! order, arrays of different items, and numbers whose text has a pattern.
 //!
 //! Objects and arrays become [`Members`]. What needs none of that stays a schema, and llguidance compiles it. O(schema).
 
@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 
 use crate::grammar::Refusal;
 use crate::grammar::lowering::description::{Whitespace, refusal};
-use crate::grammar::lowering::lark::{Writer, literal};
+use crate::grammar::lowering::lark::{Writer, literal, regex};
 use crate::grammar::lowering::members::{BITS, Bits, Members, all};
-use crate::grammar::lowering::numbers;
-use crate::grammar::lowering::special::{ANY_NAME, is_special_itself};
+use crate::grammar::lowering::pattern::whole;
+use crate::grammar::lowering::special::{ANY_NAME, is_special_itself, is_text_of_number};
 use crate::grammar::lowering::strings::Strings;
 
 type Object = Map<String, Value>;
@@ -101,7 +101,7 @@ impl Schemas<'_> {
                 && schema.get("properties").and_then(Value::as_object).is_some_and(|keys| !keys.is_empty())
             || target(schema).is_some_and(|name| self.special.iter().any(|known| known == name));
         own || schema.iter().any(|(key, value)| match (key.as_str(), value) {
-            ("$defs" | "enum" | "const" | "required" | "not", _) => false,
+            ("$defs" | "enum" | "const" | "required", _) => false,
             ("properties" | "patternProperties", Value::Object(parts)) => {
                 parts.values().any(|part| self.is_special(part))
             }
@@ -121,11 +121,9 @@ impl Schemas<'_> {
         if let Some(options) = object.get("anyOf").and_then(Value::as_array) {
             return self.any_of(options);
         }
-        if object.contains_key("not") {
-            return self.writer.define("T", &numbers::fractions(object)?);
-        }
-        if numbers::is_wide(object) {
-            return self.writer.define("T", &numbers::whole(object)?);
+        if is_text_of_number(object) {
+            let number = whole(object.get("pattern").and_then(Value::as_str).unwrap_or_default())?;
+            return self.writer.define("T", &regex(&number.to_string()));
         }
         match object.get("type").and_then(Value::as_str) {
             Some("array") if object.contains_key("uniqueItems") => {

@@ -18,7 +18,6 @@ mod json;
 pub(crate) mod lark;
 pub(crate) mod limits;
 mod members;
-mod numbers;
 pub(crate) mod pattern;
 mod special;
 mod strings;
@@ -199,8 +198,7 @@ fn json_schema(
         Description::JsonSchema { schema, whitespace, unenforceable, name, key_order, part } => {
             let any_order = key_order == KeyOrder::Any;
             let compiler = Compiler {
-                fractions: true,
-                wide: true,
+                texts: true,
                 distinct: true,
                 names: true,
                 any_order: any_order.then_some(BITS),

@@ -4,7 +4,6 @@
 
 use serde_json::{Map, Value};
 
-use crate::grammar::lowering::numbers;
 use crate::grammar::lowering::strings::COUNTED;
 
 /// Patterns of names that are longer together are matched one by one.
@@ -30,12 +29,16 @@ pub(crate) fn writes_patterns(schema: &Value) -> bool {
 
 /// Whether a schema is one that llguidance cannot compile, whatever its parts are.
 pub(crate) fn is_special_itself(schema: &Map<String, Value>) -> bool {
-    schema.contains_key("not")
-        || numbers::is_wide(schema)
+    is_text_of_number(schema)
         || schema.contains_key("uniqueItems")
         || schema.contains_key(COUNTED)
         || schema.contains_key("propertyNames")
         || schema.get("patternProperties").and_then(Value::as_object).is_some_and(are_long)
+}
+
+/// Whether a schema is of numbers whose text matches a pattern.
+pub(crate) fn is_text_of_number(schema: &Map<String, Value>) -> bool {
+    schema.contains_key("pattern") && schema.get("type").is_some_and(|name| name == "number")
 }
 
 /// Whether some part of a schema is one that llguidance cannot compile.

@@ -18,7 +18,7 @@ import torch
 from benches.gpu.steps import add_prompt, fill
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.grammar import choice, json_schema, regex
-from pyengine.model.torch.attention import variants as kinds_of_steps
+from pyengine.model.torch.attention import variants
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.flashinfer import workspace
 from pyengine.model.torch.attention.flashinfer.backend import FlashInferAttention
@@ -87,7 +87,6 @@ def use_late_device(
     """Engines in threads get late devices, which the list then has; and how these attended."""
     queue_kernels(monkeypatch)
     monkeypatch.setattr(workspace, "RECOMMENDED_BYTES", 4096)
-    monkeypatch.setattr(kinds_of_steps, "SHORT_QUERIES", 8)  # prompts come in small pieces
     queues: list[LateQueue] = []
     variants: set[str] = set()
 
@@ -230,7 +229,7 @@ def test_graphs_of_prompts_give_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     queue_kernels(monkeypatch)
     pays = "pyengine.model.torch.attention.cascade.cascade_pays"
     monkeypatch.setattr(pays, lambda *_, **__: False)
-    monkeypatch.setattr(kinds_of_steps, "SHORT_QUERIES", 8)
+    monkeypatch.setattr(variants, "SHORT_QUERIES", 8)
     queue = LateQueue()
     attention = make_attention("flashinfer", queue)
     runner = start_on_cpu(config, attention=attention, capturer=queue, queue=queue)

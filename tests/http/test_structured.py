@@ -40,6 +40,7 @@ def _schema(schema: Any = SCHEMA, whitespace: str = "single_line", **fields: Any
 REGEX = {"kind": "regex", "pattern": "[ab]+"}
 CHOICE = {"kind": "choice", "choices": ["a", "b"]}
 LARK = {"kind": "lark", "source": 'start: "a" // ::='}
+LARK_OF_EBNF = {"kind": "lark", "source": '// root ::= x\nstart: "root" "::="'}
 EBNF = {"kind": "ebnf", "source": 'root ::= "a"'}
 OBJECT = {"kind": "json_object", "whitespace": "single_line"}
 COMPACT = {"whitespace": "compact"}
@@ -85,7 +86,13 @@ COMPACT = {"whitespace": "compact"}
             {"response_format": {"type": "json_object"}, "structured_outputs": COMPACT},
             {**OBJECT, **COMPACT},
         ),
-        ({"guided_json": SCHEMA, "guided_decoding_backend": "auto"}, _schema()),
+        (
+            {"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}},
+            _schema(whitespace="compact"),
+        ),
+        ({"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": False}}, _schema()),
+        ({"structured_outputs": {"grammar": LARK_OF_EBNF["source"]}}, LARK_OF_EBNF),
+        ({"guided_json": SCHEMA, "guided_decoding_backend": "xgrammar"}, _schema()),
         ({"guided_json": json.dumps(SCHEMA)}, _schema()),
         ({"guided_regex": "[ab]+"}, REGEX),
         ({"guided_choice": ["a", "b"]}, CHOICE),
@@ -181,7 +188,10 @@ async def test_structural_tags(
         ({"structured_outputs": {"json": "{"}}, ("structured_outputs.json",)),
         ({"structured_outputs": {"json": 5}}, ("structured_outputs.json",)),
         ({"structural_tag": "[]"}, ("structural_tag",)),
-        ({"guided_decoding_backend": "xgrammar"}, ("guided_decoding_backend",)),
+        (
+            {"response_format": {"type": "json_object", "schema": SCHEMA}},
+            ("response_format.schema", "json_schema"),
+        ),
         ({"guided_whitespace_pattern": " ?"}, ("guided_whitespace_pattern",)),
         ({"response_format": {"type": "xml"}}, ("response_format.type",)),
         ({"response_format": {"type": "json_schema"}}, ("response_format.json_schema",)),

@@ -21,6 +21,11 @@ def text_or_nothing(given: Any) -> Any:
     return given or None
 
 
+def compact(given: Any) -> Any:
+    """No white space in JSON; false asks for the usual."""
+    return "compact" if given is True else None if given is False else given
+
+
 def limit(given: Any) -> Any:
     """A number of tokens; llama.cpp's -1 is no limit."""
     return None if given == -1 and not isinstance(given, bool) else given

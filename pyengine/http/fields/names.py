@@ -11,6 +11,7 @@ from pyengine.http.fields.effects import (
     ONE_TIER,
     ONLY_WITH,
     ROUTING,
+    compact,
     limit,
     text_or_nothing,
 )
@@ -61,11 +62,22 @@ VLLM: dict[str, Effect] = {
     "ec_transfer_params": Refused("there is no transfer of caches.", ({},)),
     "mm_processor_kwargs": MEDIA,
     "media_io_kwargs": MEDIA,
+    "guided_decoding_backend": Hint("names a backend of vLLM's; here each grammar has its own."),
     "guided_whitespace_pattern": Refused("say 'structured_outputs.whitespace'."),
     "request_id": Hint("does not name the request; the header x-request-id does."),
     "session_id": ROUTING,
     "truncation_side": Refused(neutral=("left",)),
     "min_reasoning_tokens": Refused(neutral=(0,)),
+}
+
+# Of vLLM's ``structured_outputs``.
+VLLM_STRUCTURED: dict[str, Effect] = {
+    "disable_any_whitespace": Alias("whitespace", compact),
+    "disable_additional_properties": Refused(
+        "write 'additionalProperties: false' into the schema.", (False,)
+    ),
+    "whitespace_pattern": Refused("say 'whitespace'."),
+    "disable_fallback": Hint("is about vLLM's backends; here each grammar has its own."),
 }
 
 SGLANG: dict[str, Effect] = {

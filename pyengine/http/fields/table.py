@@ -41,6 +41,7 @@ from pyengine.http.fields.names import (
     SGLANG,
     VECTORS,
     VLLM,
+    VLLM_STRUCTURED,
 )
 from pyengine.http.fields.policy import Alias, Hint, Refused, Table
 from pyengine.http.ollama.schema import (
@@ -78,7 +79,11 @@ from pyengine.http.openai.schema.responses import (
     TextJsonSchema,
     TextParam,
 )
-from pyengine.http.openai.schema.structured import JsonSchemaObject
+from pyengine.http.openai.schema.structured import (
+    JsonObjectFormat,
+    JsonSchemaObject,
+    StructuredOutputs,
+)
 from pyengine.http.openai.schema.tokenize import ConversationFields, TokenizeRequest
 from pyengine.http.openai.schema.tools import FunctionParam, ToolParam
 
@@ -240,6 +245,8 @@ TABLE: Table = {
         "allowed_callers": Refused(neutral=([],)),
         "output_schema": Refused("the model is told of 'parameters'."),
     },
+    StructuredOutputs: VLLM_STRUCTURED,
+    JsonObjectFormat: {"schema": Refused("say type 'json_schema'.", ({},))},
     JsonSchemaObject: {"type": Refused(neutral=("json_schema",))},
     TextJsonSchema: {},
     TextParam: {"verbosity": Refused(neutral=("medium",))},

@@ -27,7 +27,7 @@ from pyengine.http.openai.schema.structured import (
 )
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_COMMENT = re.compile(r"(#|//).*")
+_EBNF_RULE = re.compile(r"^\s*[\w.-]+\s*::=", re.MULTILINE)
 CLOSE = "structured_outputs.close_within_max_tokens"
 # Options of grammars that are JSON.
 _JSON_OPTIONS = ("whitespace", "unenforceable", "key_order")
@@ -199,5 +199,4 @@ def _any_object(_: bool, options: StructuredOutputs) -> Grammar:
 
 def _grammar(source: str) -> Grammar:
     """EBNF where a line defines a rule as EBNF does, else Lark: vLLM takes both in one field."""
-    is_ebnf = any("::=" in _COMMENT.sub("", line) for line in source.splitlines())
-    return ebnf(source) if is_ebnf else lark(source)
+    return ebnf(source) if _EBNF_RULE.search(source) else lark(source)

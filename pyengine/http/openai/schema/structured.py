@@ -1,6 +1,6 @@
 """What an answer must look like, in the several ways that requests spell it."""
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -99,8 +99,6 @@ class StructuredFields(SamplingFields, kw_only=True):
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
     guided_json_object: bool | None = None
-    # The engine chooses the backend that fits a grammar.
-    guided_decoding_backend: Literal["auto"] | None = None
     regex: str | None = None
     ebnf: str | None = None
     json_schema: dict[str, Any] | bool | str | None = None

@@ -155,8 +155,7 @@ impl Description {
     /// The mistake in it.
     pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
         check_length(bytes)?;
-        let description: Self = serde_json::from_slice(bytes)
-            .map_err(|error| refusal(format!("not a description of a grammar: {error}")))?;
+        let description: Self = serde_json::from_slice(bytes).map_err(|error| unreadable(&error))?;
         description.check(0, &mut 0)?;
         Ok(description)
     }
@@ -224,6 +223,16 @@ impl Description {
             }
             _ => Ok(()),
         }
+    }
+}
+
+fn unreadable(error: &serde_json::Error) -> Refusal {
+    match error.to_string() {
+        // Of serde_json's, in objects and arrays of JSON: an object of a schema has two for each of its own.
+        text if text.starts_with("recursion limit") => refusal(
+            "the grammar is nested too deep: schemas of objects within each other at most 60 times, of arrays 100",
+        ),
+        text => refusal(format!("not a description of a grammar: {text}")),
     }
 }
 
@@ -301,7 +310,7 @@ mod tests {
             (r#"{"kind":"repeat","part":{"kind":"json_value"},"min":3,"max":2}"#, "min"),
             (r#"{"kind":"repeat","part":{"kind":"json_value"},"min":99999999999}"#, "99999999999"),
             (&nested(33), "nested"),
-            (&nested(3000), "recursion"),
+            (&nested(3000), "nested too deep"),
             (&many, "parts"),
             (&" ".repeat(MAX_BYTES + 1), "bytes"),
         ] {

@@ -470,6 +470,7 @@ class Planner:
         pooled: _Buffer | None = None,
         prompt_logprobs: tuple[_Buffer, _Buffer, _Buffer] | None = None,
         failed: list[tuple[int, str]] | None = None,
+        device: tuple[int, tuple[int, int], int] | None = None,
     ) -> int:
         """Append the sampled tokens of the oldest step in flight to its sequences.
 
@@ -489,6 +490,9 @@ class Planner:
                 ``error``.
             failed: Logits rows whose logits processors failed, ascending, and why: their requests
                 end with ``error``.
+            device: In nanoseconds of any clock when the device began the step, from when to when in
+                between it waited for the host, and when it ended: whether drafts pay is judged by
+                it. None: it does not tell, and what it says of drafts is not learned.
 
         Raises:
             ValueError: No step is in flight, or the lengths are not those of the step.

@@ -96,11 +96,7 @@ def questions() -> list[Question]:
 
 
 async def ask(asked: Sequence[Question], **config: Any) -> tuple[list[Answer], dict[str, int]]:
-    """All questions, and the engine's report afterwards; nothing is left behind.
-
-    They come in waves: the draft model is asked in steps without prompts, which there would be few
-    of if requests were always waiting.
-    """
+    """All questions in waves, and the engine's report afterwards; nothing is left behind."""
     settings = {"max_sequences": WAVE, "max_draft": 5} | config
     if "draft_model" in settings["speculation"]:
         settings = {"draft_model": "demo"} | settings

@@ -74,6 +74,26 @@ async def test_drafts_that_are_planned_ahead_change_no_token(moved: list[int]) -
     assert sum(each.usage.rejected_drafts for each in drafted) > 100
 
 
+async def test_rows_are_drafted_for_beside_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+    launch = SimulatedRunner.launch
+
+    def launched(runner: SimulatedRunner, buffers: StepBuffers) -> SimulatedStep:
+        if 0 < buffers.num_decode_rows < buffers.num_rows:
+            seen.append((buffers.num_logits - buffers.num_sampled, buffers.num_moved_rows))
+        return launch(runner, buffers)
+
+    monkeypatch.setattr(SimulatedRunner, "launch", launched)
+    long: dict[str, Any] = {"prefill_chunk": 4, "_adaptive_drafts": False}
+    plain = await answers(speculation=(), **long)
+    seen.clear()
+    drafted = await answers(speculation=("draft_model",), max_draft=4, **long)
+    assert sum(drafts for drafts, _ in seen) > 100
+    assert any(moved for _, moved in seen)
+    assert [each.token_ids for each in plain] == [each.token_ids for each in drafted]
+    assert [each.logprobs for each in plain] == [each.logprobs for each in drafted]
+
+
 async def test_with_proposers_of_the_host_a_step_waits_for_the_tokens(moved: list[int]) -> None:
     drafted = await answers(speculation=("ngram", "draft_model"), max_draft=4)
     assert sum(each.usage.accepted_drafts for each in drafted) > 100

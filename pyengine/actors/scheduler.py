@@ -232,7 +232,11 @@ class SchedulerActor(ThreadActor):
                 # Before the commit, which says that this step's time on the device is known.
                 self.record_device(step.number, handle)
                 processing = step.buffers.processing
-                self.planner.commit(*sampled, processing.failed if processing else None)
+                self.planner.commit(
+                    *sampled,
+                    processing.failed if processing else None,
+                    (handle.start_ns, handle.waited_ns, handle.end_ns),
+                )
                 return
         ended = self.planner.fail_step(f"a model step failed: {_in_a_line(error)}")
         logger.error("a model step failed; %d requests end with it", ended, exc_info=error)

@@ -23,7 +23,7 @@ use crate::grammar::context::GrammarContext;
 use crate::kv_allocator::KvAllocator as Blocks;
 use crate::messages::Message;
 use crate::scheduler::step::buffers::ROW_DTYPE;
-use crate::scheduler::{LogProbs, Planner, PlannerConfig, StepLayout, StepResults};
+use crate::scheduler::{DeviceTimes, LogProbs, Planner, PlannerConfig, StepLayout, StepResults};
 use crate::speculate::{Source, SpeculationConfig};
 use crate::telemetry::now_ns;
 
@@ -236,7 +236,9 @@ impl PyPlanner {
         Ok((told.collect(), left.into_iter().map(|key| (key.frontend, key.request)).collect()))
     }
 
-    #[pyo3(signature = (sampled, counts, logprobs = None, pooled = None, prompt_logprobs = None, failed = None))]
+    #[pyo3(signature = (sampled, counts, logprobs = None, pooled = None, prompt_logprobs = None, failed = None,
+                        device = None))]
+    #[expect(clippy::too_many_arguments, reason = "all by name or in order of `Sampled`")]
     fn commit(
         &self,
         sampled: &Bound<'_, PyAny>,
@@ -245,6 +247,7 @@ impl PyPlanner {
         pooled: Option<Bound<'_, PyAny>>,
         prompt_logprobs: Option<Arrays<'_>>,
         failed: Option<Vec<(usize, String)>>,
+        device: Option<(u64, (u64, u64), u64)>,
     ) -> PyResult<usize> {
         let (sampled, counts) = (int32(sampled)?, int32(counts)?);
         let (sampled, counts) = (elements(&sampled), elements(&counts));
@@ -258,6 +261,7 @@ impl PyPlanner {
             pooled,
             prompt_logprobs: prompts.as_ref().map(LogProbTable::view),
             failed: failed.as_deref().unwrap_or_default(),
+            device: device.map(|(start_ns, waited, end_ns)| DeviceTimes { start_ns, waited, end_ns }),
         };
         self.work(|planner, blocks| planner.commit(blocks, &results, now_ns()))
     }

@@ -34,5 +34,5 @@ pub use features::logprobs::LogProbs;
 pub use features::processors::ProcessedRow;
 pub use outbox::DetokenizerSink;
 pub use planner::Planner;
-pub use step::StepResults;
 pub use step::buffers::{Field, StepBuffers, StepLayout};
+pub use step::{DeviceTimes, StepResults};

@@ -125,11 +125,7 @@ impl Planner {
             self.flush(Stage::Admit)?;
         }
         let in_flight = !self.steps.in_flight().is_empty();
-        let mut speculative = self.features.drafts.wanted(|| self.has_prefills());
-        if speculative && in_flight && self.has_prefills() {
-            // Prompts go on beside the step in flight; drafts wait until there are none.
-            speculative = false;
-        }
+        let speculative = self.features.drafts.wanted();
         if self.outbox.held() > 0 {
             self.features.drafts.pause();
             return Ok(0);
@@ -249,7 +245,7 @@ impl Planner {
         let before = self.requests.len();
         let accepted = self.commit_rows(kv, &record, results);
         let ended = before - self.requests.len();
-        self.features.drafts.observe(&record, accepted, ended, now_ns);
+        self.features.drafts.observe(&record, accepted, ended, results.device.as_ref());
         self.recycle(record);
         self.timeline.end_span(Stage::Commit);
         Ok(ended)

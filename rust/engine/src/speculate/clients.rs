@@ -104,8 +104,7 @@ struct World {
     noise: u64,
     speed: f64,
     serial: u32,
-    /// Whether the last step only decoded, and how many ended with it.
-    decoded: bool,
+    /// How many sequences ended with the last step.
     ended: usize,
 }
 
@@ -121,16 +120,7 @@ impl World {
             adaptive: true,
         };
         let speculator = Speculator::new(config, 64);
-        Self {
-            load,
-            speculator,
-            random: seed,
-            noise: seed + u64::from(on),
-            speed: 1.0,
-            serial: 0,
-            decoded: false,
-            ended: 0,
-        }
+        Self { load, speculator, random: seed, noise: seed + u64::from(on), speed: 1.0, serial: 0, ended: 0 }
     }
 
     fn of(state: &mut u64) -> f64 {
@@ -194,13 +184,12 @@ impl World {
                 }
                 !over
             });
-            (self.decoded, self.ended) = (prefill == 0, before - running.len());
+            self.ended = before - running.len();
         }
     }
 
     fn step(&mut self, running: &mut [Client], prefill: usize) -> f64 {
-        let measured = prefill == 0 && self.decoded && self.ended == 0;
-        let speculative = self.speculator.wants_drafts(measured);
+        let speculative = self.speculator.active();
         let (mut rows, mut drafts, mut lengths) = (vec![], vec![], vec![]);
         // Clients whose prompt is in this step come last.
         let decodes = running.iter().take_while(|client| client.made > 0).count();
@@ -211,7 +200,7 @@ impl World {
                 let segments = self.speculator.propose(client.slot, &[], limit, &mut draft);
                 let known = client.prompt + client.made;
                 let lacks = known - 1 - client.computed;
-                let (slot, device) = (client.slot, if prefill > 0 { 0 } else { limit });
+                let (slot, device) = (client.slot, limit);
                 let left = client.answer - client.made;
                 rows.push(Row { slot, segments, device, lacks, left });
                 drafts.push(draft);
@@ -265,13 +254,15 @@ impl World {
         let stall = if Self::of(&mut self.noise) < 0.01 { 3.0 } else { 1.0 };
         let duration_us = time * self.speed * (1.0 + noise) * stall;
         self.speculator.observe(&StepOutcome {
-            rows: running.len(),
+            rows: decodes,
+            prompt_tokens: prefill,
             drafted,
             accepted,
             device_iterations: iterations,
             caught_up,
             speculative,
-            duration_ns: if measured { (1000.0 * duration_us) as u64 } else { 0 },
+            busy_ns: (1000.0 * duration_us) as u64,
+            idle_ns: None,
         });
         // The cost of noise is no merit and no fault of drafts.
         time + costs.ended * self.ended as f64
@@ -332,6 +323,16 @@ fn many_clients_of_a_gpu_are_answered_sooner_where_drafts_are_right() {
     }
 }
 
+/// Where answers are short, a prompt is in most steps.
+#[test]
+fn many_clients_that_come_and_go_are_answered_sooner() {
+    let load = Load { costs: &GPU, clients: 64, questions: 640, prompt: 60, answer: 50, ..LOAD };
+    for (device, host, least) in [(0.9, 0.0, 1.2), (0.0, 0.8, 1.5), (0.2, 0.0, 0.98)] {
+        let gain = gain(Load { device, host, ..load }, 2, 5);
+        assert!(gain > least, "{gain:.3}: {device} {host} right");
+    }
+}
+
 /// The gains of clients, printed, over some seeds.
 #[test]
 #[ignore = "prints a table"]
@@ -353,4 +354,11 @@ fn report() {
         of(load, (tokens / (load.questions * load.answer)).max(1));
     }
     of(Load { device: 0.95, answer: 150, ..LOAD }, 13);
+    for (questions, prompt, answer) in [(128, 200, 400), (640, 60, 50), (640, 200, 50)] {
+        println!("GPU, {prompt} tokens of prompt");
+        for (device, host) in [(0.9, 0.0), (0.8, 0.0), (0.2, 0.0), (0.0, 0.8), (0.0, 0.2)] {
+            let load = Load { costs: &GPU, clients: 64, questions, prompt, answer, ..LOAD };
+            of(Load { device, host, ..load }, 2);
+        }
+    }
 }

@@ -34,7 +34,7 @@ pub use rows::Row;
 pub use source::{SOURCES, Source, Sources};
 
 use acceptance::Acceptance;
-use control::Control;
+use control::{Batch, Control};
 use offers::{Offers, offer};
 use proposers::History;
 use sequence::{Common, Sequence};
@@ -257,12 +257,6 @@ impl Speculator {
         self.drafts() && (!self.config.adaptive || self.control.active())
     }
 
-    /// Whether the next step should carry drafts; `measured` says that its time will be known. If not, the planner
-    /// need not wait for the tokens of the last step.
-    pub fn wants_drafts(&self, measured: bool) -> bool {
-        self.drafts() && (!self.config.adaptive || self.control.wants_drafts(measured))
-    }
-
     /// Whether there can be any.
     fn drafts(&self) -> bool {
         !self.config.sources.is_empty() && self.config.max_draft > 0
@@ -290,7 +284,8 @@ impl Speculator {
                 let (personal, proposed) = (&sequence.personal, sequence.proposed());
                 offer(&mut self.offers, &self.acceptance, personal, proposed, device, self.config.max_draft);
             }
-            self.control.expect(&self.offers);
+            let batch = Batch { rows: self.offers.len(), prompt_tokens: 0 };
+            self.control.expect(&self.offers, batch);
         }
     }
 

@@ -8,7 +8,7 @@
 //! O(rows · drafts), no allocation.
 
 use super::Speculator;
-use super::control::likely;
+use super::control::Batch;
 use super::draft::Segments;
 use super::offers::{Length, offer};
 use super::source::Source;
@@ -37,48 +37,45 @@ pub struct Row {
 
 impl Speculator {
     /// Decides how many draft tokens each row of a step gets: `lengths` in the order of `rows`. All rows that decode
-    /// belong in it, those without drafts too. With `prefill_tokens` in the step only what is likely is sent, since
-    /// a draft token then costs as much as one of the prompt.
-    pub fn plan_lengths(&mut self, rows: &[Row], prefill_tokens: usize, lengths: &mut Vec<Length>) {
+    /// belong in it, those without drafts too. Beside the `prompt_tokens` of the step a draft token costs at least what one
+    /// of the prompt does.
+    pub fn plan_lengths(&mut self, rows: &[Row], prompt_tokens: usize, lengths: &mut Vec<Length>) {
         lengths.clear();
-        self.offer(rows, prefill_tokens == 0);
+        self.offer(rows);
+        let batch = Batch { rows: rows.len(), prompt_tokens };
         if !self.config.adaptive {
             if self.is_late(rows) {
                 self.offer_current(rows, |_, _| true);
             }
             self.offers.everything(lengths);
-        } else if prefill_tokens > 0 {
-            let least = self.control.likely(rows.len());
-            likely(&self.offers, least, lengths);
-        } else if !rows.is_empty() {
+        } else if rows.is_empty() || !self.control.allows(batch) {
+            lengths.resize(rows.len(), Length::default());
+        } else {
             // The worth of drafts does not depend on the sequences that must be caught up with now.
-            let mut decision = self.control.expect(&self.offers);
+            let mut decision = self.control.expect(&self.offers, batch);
             if self.is_late(rows) {
                 let pays = decision.iterations > 0;
-                self.offer_current(rows, |speculator, row| speculator.pays_to_catch_up(rows.len(), row));
-                if self.offers.iterations() == 0 {
+                let behind =
+                    self.offer_current(rows, |speculator, row| speculator.pays_to_catch_up(rows.len(), row));
+                decision = self.control.best(&self.offers, batch);
+                if behind == 0 {
                     self.control.refuse_catch_up();
-                }
-                decision = self.control.best(&self.offers);
-                if pays && decision.tokens == 0 {
+                } else if pays && decision.tokens == 0 {
                     // Drafts for a few of many rows are not worth a pass; but with it these become current, and so all.
                     decision = self.control.one_pass(&self.offers);
                 }
             }
-            self.control.assign(&self.offers, decision, lengths);
+            self.control.assign(&self.offers, batch, decision, lengths);
         }
         let planned: usize = lengths.iter().map(|length| usize::from(length.host + length.device)).sum();
         self.stats.mean_length += 0.1 * (planned as f32 / rows.len().max(1) as f32 - self.stats.mean_length);
     }
 
     /// The drafts that each row may have, whatever the draft model lacks.
-    fn offer(&mut self, rows: &[Row], on_device: bool) {
+    fn offer(&mut self, rows: &[Row]) {
         self.offers.clear();
-        for row in rows {
-            let device =
-                if self.config.sources.has(Source::DraftModel) && on_device { row.device } else { 0 };
-            self.offer_row(row, device);
-        }
+        let on_device = self.config.sources.has(Source::DraftModel);
+        rows.iter().for_each(|row| self.offer_row(row, if on_device { row.device } else { 0 }));
     }
 
     fn offer_row(&mut self, row: &Row, device: usize) {
@@ -95,13 +92,16 @@ impl Speculator {
 
     fn pays_to_catch_up(&self, rows: usize, row: &Row) -> bool {
         let here = self.sequences[row.slot as usize].output().len() as f32;
-        let remaining = (self.answer - here).max(0.25 * self.answer).min(row.left as f32);
+        // One that is longer than most goes on for long.
+        let remaining =
+            if here > self.answer { 0.5 * here } else { (self.answer - here).max(0.25 * self.answer) };
+        let remaining = remaining.min(row.left as f32);
         self.control.pays_to_catch_up(rows, row.lacks, remaining)
     }
 
     /// Drafts that rows may have now: not by the draft model where it would have to catch up with too much, or where that
-    /// does not pay.
-    fn offer_current(&mut self, rows: &[Row], pays: impl Fn(&Self, &Row) -> bool) {
+    /// does not pay. Returns how much it would catch up with.
+    fn offer_current(&mut self, rows: &[Row], pays: impl Fn(&Self, &Row) -> bool) -> usize {
         self.offers.clear();
         let (mut behind, most) = (0, CAUGHT_UP.0.max(CAUGHT_UP.1 * rows.len()));
         for row in rows {
@@ -110,5 +110,6 @@ impl Speculator {
             behind += if late && fits { row.lacks } else { 0 };
             self.offer_row(row, if fits { row.device } else { 0 });
         }
+        behind
     }
 }

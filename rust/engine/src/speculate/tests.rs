@@ -200,16 +200,16 @@ fn served(token: u64, wrong: usize, steps: usize) -> f64 {
             ages[slot] += new.len();
             (drafted, accepted) = (drafted + sent, accepted + right);
         }
-        let duration_ns = base + token * (4 + drafted as u64) + if speculative { 500_000 } else { 0 };
-        (tokens, time) = (tokens + 4 + accepted as u64, time + duration_ns);
+        let (busy_ns, idle_ns) = (base + token * (4 + drafted as u64), if speculative { 500_000 } else { 0 });
+        (tokens, time) = (tokens + 4 + accepted as u64, time + busy_ns + idle_ns);
         let step = StepOutcome {
             rows: 4,
             drafted,
             accepted,
-            device_iterations: 0,
-            caught_up: 0,
             speculative,
-            duration_ns,
+            busy_ns,
+            idle_ns: Some(idle_ns),
+            ..StepOutcome::default()
         };
         speculator.observe(&step);
     }
@@ -234,7 +234,7 @@ enum Call {
     Propose(u32, Vec<u32>, usize),
     Judge(u32, usize),
     Plan(usize, usize),
-    Observe(usize, usize, usize, bool, u64),
+    Observe(usize, usize, usize, bool, u64, usize),
     Tend(usize),
     Forget(u64),
 }
@@ -250,15 +250,15 @@ fn call() -> impl Strategy<Value = Call> {
         (0u32..4, tokens(6), 0usize..12).prop_map(|(slot, forced, limit)| Call::Propose(slot, forced, limit)),
         (0u32..4, 0usize..12).prop_map(|(slot, accepted)| Call::Judge(slot, accepted)),
         (0usize..6, 0usize..2).prop_map(|(device, prefill)| Call::Plan(device, prefill)),
-        (0usize..80, 0usize..80, 0usize..4, any::<bool>(), prop_oneof![Just(0), 1u64..1 << 40]).prop_map(
-            |(rows, drafted, iterations, speculative, time)| Call::Observe(
+        (0usize..80, 0usize..80, 0usize..4, any::<bool>(), prop_oneof![Just(0), 1u64..1 << 40], 0usize..2)
+            .prop_map(|(rows, drafted, iterations, speculative, time, prompt)| Call::Observe(
                 rows,
                 drafted,
                 iterations,
                 speculative,
-                time
-            )
-        ),
+                time,
+                prompt
+            )),
         (0usize..50).prop_map(Call::Tend),
         (0u64..3).prop_map(Call::Forget),
     ]
@@ -298,9 +298,10 @@ proptest! {
                         prop_assert!(device == 0 || host == row.segments.forced());
                     }
                 }
-                Call::Observe(rows, drafted, device_iterations, speculative, duration_ns) => {
+                Call::Observe(rows, drafted, device_iterations, speculative, busy_ns, prompt_tokens) => {
                     let accepted = drafted / 2;
-                    speculator.observe(&StepOutcome { rows, drafted, accepted, device_iterations, caught_up: 0, speculative, duration_ns });
+                    let idle_ns = Some(busy_ns / 7);
+                    speculator.observe(&StepOutcome { rows, prompt_tokens, drafted, accepted, device_iterations, caught_up: 0, speculative, busy_ns, idle_ns });
                 }
                 Call::Tend(budget) => speculator.tend(budget),
                 Call::Forget(tenant) => speculator.forget(tenant),

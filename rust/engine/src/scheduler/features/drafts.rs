@@ -6,9 +6,8 @@
 //! ```
 //!
 //! Drafts never take anything from tokens that are certain: no sequence is preempted for them, and no prompt is cut
-//! shorter. Drafts follow the last known token, so while they pay, a step is planned only when the one before is
-//! committed; whether they still pay then is measured with that in it.
-//! The draft model is asked in steps without prompts only: those are the steps whose time is judged.
+//! shorter. Drafts of the host follow the last known token, so while they pay, a step is planned only when the one before
+//! is committed; that the device waits for it meanwhile counts when it is judged whether they pay.
 //! O(decodes + drafts), and what the grammars take to look at their rows' drafts.
 
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use crate::scheduler::queue::submit::token_ids;
 use crate::scheduler::step::buffers::{StepBuffers, header};
 use crate::scheduler::step::fill::SampledRow;
 use crate::scheduler::step::sequence_table::RequestId;
-use crate::scheduler::step::{Grant, RowRecord, StepRecord, Steps};
+use crate::scheduler::step::{DeviceTimes, Grant, RowRecord, StepRecord, Steps};
 use crate::speculate::{
     Length, POSITIONS, Row, Segments, Source, SpeculationConfig, Speculator, StepOutcome,
 };
@@ -96,8 +95,8 @@ struct Enabled {
     record: DraftRecord,
     /// By slot: so many tokens of the sequence the draft model has surely computed.
     computed: Vec<u32>,
-    /// When the last step was committed, if the next one's time begins there: nothing else comes between.
-    since_ns: Option<u64>,
+    /// When the device was done with the last step, if it has waited for the host since: nothing else comes between.
+    idle_since_ns: Option<u64>,
 }
 
 impl Drafts {
@@ -115,16 +114,13 @@ impl Drafts {
             ahead: Vec::new(),
             record: DraftRecord::default(),
             computed: vec![0; max_sequences],
-            since_ns: None,
+            idle_since_ns: None,
         }));
     }
 
-    /// Whether the next step should have drafts. Whether there are prompts to compute is asked only where it matters.
-    pub fn wanted(&self, has_prefills: impl Fn() -> bool) -> bool {
-        self.enabled.as_ref().is_some_and(|enabled| {
-            let measured = || enabled.since_ns.is_some() && !has_prefills();
-            enabled.speculator.active() && enabled.speculator.wants_drafts(measured())
-        })
+    /// Whether the next step should have drafts.
+    pub fn wanted(&self) -> bool {
+        self.enabled.as_ref().is_some_and(|enabled| enabled.speculator.active())
     }
 
     /// A sequence has got its place in the table.
@@ -139,7 +135,7 @@ impl Drafts {
     pub fn close(&mut self, slot: u32, remember: bool) {
         if let Some(enabled) = &mut self.enabled {
             enabled.speculator.close(slot, remember);
-            enabled.since_ns = None;
+            enabled.idle_since_ns = None;
         }
     }
 
@@ -150,10 +146,10 @@ impl Drafts {
         }
     }
 
-    /// Nothing can be planned for a while: the next step's time does not begin with the last one's commit.
+    /// Nothing can be planned for a while: that the device is idle until then is no matter of drafts.
     pub fn pause(&mut self) {
         if let Some(enabled) = &mut self.enabled {
-            enabled.since_ns = None;
+            enabled.idle_since_ns = None;
         }
     }
 
@@ -173,9 +169,8 @@ impl Drafts {
         if steps.decodes().is_empty() {
             return;
         }
-        let on_device = steps.prefills().is_empty();
         for grant in steps.decodes() {
-            enabled.propose_row(steps, grant.slot, on_device, grammars, &mut limit);
+            enabled.propose_row(steps, grant.slot, grammars, &mut limit);
         }
         let prefill = steps.prefills().iter().map(|grant| grant.count as usize).sum();
         enabled.speculator.plan_lengths(&enabled.rows, prefill, &mut enabled.lengths);
@@ -220,32 +215,38 @@ impl Drafts {
         }
     }
 
-    /// Tells the control how long a step took, which had `accepted` right drafts and with which some requests `ended`.
-    ///
-    /// The time is that from commit to commit: taking in the tokens of the one and drafting for the other is in it.
-    /// Where prompts are computed, or a request ended before it, it says nothing of drafts: to clear up, to answer
-    /// and to take in the next request costs as much as many a step.
-    pub fn observe(&mut self, record: &StepRecord, accepted: usize, ended: usize, now_ns: u64) {
+    /// Tells the control what the device reports of a step, which had `accepted` right drafts and with which some requests
+    /// `ended`. After an end it waits for more than the next plan: the answer is sent, and the next request comes.
+    pub fn observe(
+        &mut self,
+        record: &StepRecord,
+        accepted: usize,
+        ended: usize,
+        device: Option<&DeviceTimes>,
+    ) {
         let Some(enabled) = self.enabled.as_deref_mut() else { return };
-        let decodes = record.prefills == 0;
-        let begun = enabled.since_ns.filter(|_| decodes);
-        enabled.since_ns = (decodes && ended == 0).then_some(now_ns);
+        let idle_since = enabled.idle_since_ns.take();
+        enabled.idle_since_ns = device.filter(|_| ended == 0).map(|device| device.end_ns);
+        let before = |device: &DeviceTimes| Some(device.start_ns.saturating_sub(idle_since?));
+        let idle = device.and_then(|device| Some(before(device)? + device.waited_ns()));
         enabled.speculator.observe(&StepOutcome {
-            rows: record.rows.len(),
+            rows: record.rows.len() - record.prefills,
+            prompt_tokens: record.prompt_tokens,
             drafted: record.num_logits - record.num_sampled,
             accepted,
             device_iterations: record.drafts.device,
             caught_up: record.drafts.caught_up,
             speculative: record.drafts.speculative,
-            duration_ns: begun.map_or(0, |begun| now_ns.saturating_sub(begun)),
+            busy_ns: device.map_or(0, DeviceTimes::busy_ns),
+            idle_ns: idle,
         });
         enabled.speculator.tend(TENDED);
     }
 
-    /// Whether the time of the next step is measured.
+    /// Whether the device's idle time before the next step counts.
     #[cfg(test)]
-    pub fn is_measured(&self) -> bool {
-        self.enabled.as_ref().is_some_and(|enabled| enabled.since_ns.is_some())
+    pub fn counts_idle_time(&self) -> bool {
+        self.enabled.as_ref().is_some_and(|enabled| enabled.idle_since_ns.is_some())
     }
 
     /// Counts of drafts by name, and what holds now: `drafted_<source>` and `accepted_<source>`, the same with
@@ -279,7 +280,6 @@ impl Enabled {
         &mut self,
         steps: &Steps,
         slot: u32,
-        on_device: bool,
         grammars: &mut Grammars,
         lower: &mut impl FnMut(&mut Grammars, RequestId, &[u32], &mut DraftLimits),
     ) {
@@ -298,7 +298,7 @@ impl Enabled {
         if most > 0 && grammars.forced_tokens(id, forced, &mut self.ahead) {
             segments = self.speculator.propose(slot, &self.ahead, most, &mut self.tokens);
         }
-        let mut limits = DraftLimits { host: segments.total(), device: on_device };
+        let mut limits = DraftLimits { host: segments.total(), device: true };
         lower(grammars, id, &self.tokens[first..], &mut limits);
         segments.truncate(limits.host);
         self.tokens.truncate(first + segments.total());

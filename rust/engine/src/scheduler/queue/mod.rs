@@ -50,11 +50,6 @@ impl Queue {
         self.waiting.len()
     }
 
-    /// Whether the head of the queue was tried and did not fit, and nothing has changed for it since.
-    pub fn is_stuck(&self) -> bool {
-        self.stuck.is_some()
-    }
-
     /// Something has changed for the head of the queue: it is tried again.
     pub fn retry(&mut self) {
         self.stuck = None;

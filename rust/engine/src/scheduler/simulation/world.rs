@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use super::super::{DetokenizerSink, LogProbs, Planner, PlannerConfig, StepLayout, StepResults};
+use super::super::{DetokenizerSink, DeviceTimes, LogProbs, Planner, PlannerConfig, StepLayout, StepResults};
 use super::device::Device;
 use super::expected::Expected;
 use super::grammar::Slow;
@@ -254,6 +254,7 @@ impl World {
             pooled: &result.pooled,
             prompt_logprobs: Some(LogProbs { tokens: &wide, logprobs: &likely, chosen: scores }),
             failed: &[],
+            device: Some(DeviceTimes { start_ns: self.now_ns, waited: (0, 0), end_ns: self.now_ns + 5 }),
         };
         self.planner.commit(&mut self.kv, &results, self.now_ns).unwrap();
         self.check();

@@ -58,7 +58,8 @@ impl Planner {
         record: &StepRecord,
         results: &StepResults<'_>,
     ) -> usize {
-        let StepResults { mut sampled, counts, logprobs, pooled, prompt_logprobs, failed } = *results;
+        let StepResults { mut sampled, counts, logprobs, pooled, prompt_logprobs, failed, device: _ } =
+            *results;
         let (mut counts, mut logit, mut accepted, mut prompt_logit) = (counts.iter(), 0, 0, 0);
         let mut vectors = pooled.chunks((pooled.len() / record.pooled_rows.max(1)).max(1));
         for row in &record.rows {

@@ -85,6 +85,31 @@ pub struct StepResults<'a> {
     pub prompt_logprobs: Option<LogProbs<'a>>,
     /// The logits of rows whose logits processors failed, ascending, and why: their requests end with an error.
     pub failed: &'a [(usize, String)],
+    /// When the device worked on it, where it tells.
+    pub device: Option<DeviceTimes>,
+}
+
+/// When a device worked on a step, in nanoseconds of a clock that is its own: those of steps do not overlap.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeviceTimes {
+    /// It began.
+    pub start_ns: u64,
+    /// From when to when in between it waited for the host: for masks or penalties.
+    pub waited: (u64, u64),
+    /// It was over.
+    pub end_ns: u64,
+}
+
+impl DeviceTimes {
+    /// How long it waited in between.
+    pub fn waited_ns(&self) -> u64 {
+        self.waited.1.saturating_sub(self.waited.0)
+    }
+
+    /// How long it worked.
+    pub fn busy_ns(&self) -> u64 {
+        self.end_ns.saturating_sub(self.start_ns).saturating_sub(self.waited_ns())
+    }
 }
 
 /// A step in flight.
@@ -102,6 +127,7 @@ pub(super) struct StepRecord {
     /// The most log-probabilities that a prompt wants beside each token's own.
     pub prompt_logprobs: u8,
     pub prefills: usize,
+    pub prompt_tokens: usize,
     // When it was planned.
     pub planned_ns: u64,
     /// The most log-probabilities that a row wants.
@@ -201,6 +227,7 @@ impl Steps {
         let mut record = self.spare.pop().unwrap_or_default();
         record.number = self.number;
         record.prefills = self.prefills.len();
+        record.prompt_tokens = self.prefills.iter().map(|grant| grant.count as usize).sum();
         record.planned_ns = now_ns;
         std::mem::swap(&mut record.published, &mut self.published);
         record

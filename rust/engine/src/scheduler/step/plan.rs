@@ -40,11 +40,6 @@ impl Steps {
         self.published.clear();
     }
 
-    /// Whether a running sequence has a prompt to compute.
-    pub fn has_prefills(&self) -> bool {
-        self.running.iter().any(|runner| self.table.progress[runner.slot as usize].prefills())
-    }
-
     /// A decode with as many of its proposed drafts as there is room for, and as `may_sample` says.
     fn draft_grant(
         &mut self,
@@ -97,12 +92,6 @@ impl Steps {
 }
 
 impl Planner {
-    /// Whether a prompt is under way, or waits and may be admitted; those that wait for others to end do not count.
-    pub(in crate::scheduler) fn has_prefills(&self) -> bool {
-        let admits = self.steps.running.len() < self.concurrency && !self.queue.is_stuck();
-        (admits && self.queue.len() > 0) || self.steps.has_prefills()
-    }
-
     pub(in crate::scheduler) fn grant_decodes(&mut self, kv: &mut KvAllocator, room: &mut Room) {
         self.features.penalties.grant(&self.steps);
         let mut next = 0;

@@ -82,12 +82,6 @@ pub fn assign(offers: &Offers, decision: &Decision, lengths: &mut Vec<Length>) {
     }));
 }
 
-/// The host's tokens that are accepted with a probability of at least `gain`.
-pub fn likely(offers: &Offers, gain: f32, lengths: &mut Vec<Length>) {
-    let decision = Decision { tokens: 1, last: (bin(gain), usize::MAX), ..Decision::default() };
-    assign(offers, &decision, lengths);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

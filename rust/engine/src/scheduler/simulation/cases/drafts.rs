@@ -8,22 +8,22 @@ use crate::kv_allocator::Group;
 
 #[test]
 fn a_request_preempted_while_drafts_are_verified_goes_on_where_it_was() {
-    // A prompt that comes while drafts of the worst class are verified is planned beside them, and so is the next token
-    // of requests without drafts: the block that it lacks is taken from the worst class.
+    // A request without drafts goes on beside drafts of the worst class that are verified: the block that it lacks is
+    // taken from that class.
     let mut preempted = 0;
     for (num_blocks, steps) in (6..16).flat_map(|blocks| (1..25).map(move |steps| (blocks, steps))) {
-        let tight = Setup { num_blocks, drafts: Drafts::Host(3), horizon: 0, max_context: 40, ..roomy() };
+        let tight = Setup { num_blocks, drafts: Drafts::Ahead(3), horizon: 0, max_context: 40, ..roomy() };
         let mut world = World::new(&tight);
-        let mut submit = |class: i32, prediction: &[u8]| {
+        let mut submit = |class: i32, processors: Option<Vec<u8>>| {
             world.submit(&prompt(class as u64, 4), 0, |submit| {
                 submit.max_tokens = 20;
                 submit.priority = class;
                 submit.stop_token_ids.clear();
-                submit.prediction = prediction.to_vec();
+                submit.logits_processors = processors;
             })
         };
-        submit(0, &[47, 0, 0, 0]); // wrong from the beginning: no drafts
-        submit(1, &[]);
+        submit(0, Some(b"{}".to_vec())); // no drafts
+        submit(1, None);
         (0..steps).for_each(|_| happen(&mut world, &Event::Step));
         world.submit(&prompt(2, 4), 0, |submit| submit.max_tokens = 3);
         world.finish();

@@ -49,7 +49,7 @@ fn tokens_of_another_count_are_refused_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_steps_time_is_measured_where_nothing_else_is_in_it() {
+fn that_a_device_is_idle_counts_where_it_waits_for_the_next_plan() {
     let mut world = World::new(&Setup { max_sequences: 2, drafts: Drafts::Host(2), ..roomy() });
     let submit = |world: &mut World, family, max_tokens| {
         world.submit(&prompt(family, 6), 0, |submit| {
@@ -61,23 +61,22 @@ fn a_steps_time_is_measured_where_nothing_else_is_in_it() {
         world.now_ns += 10;
         world.drain();
         world.plan();
-        let decodes = world.planner.steps.in_flight().back().is_some_and(|step| step.prefills == 0);
-        let measured = decodes && world.planner.features.drafts.is_measured();
+        let counts = world.planner.features.drafts.counts_idle_time();
         world.commit();
         world.read();
-        measured
+        counts
     };
     submit(&mut world, 0, 100);
-    assert_eq!([0; 3].map(|_| step(&mut world)), [false, false, true], "a prompt, and the step behind it");
+    assert_eq!([0; 3].map(|_| step(&mut world)), [false, true, true], "there was no step before");
     submit(&mut world, 1, 1);
-    assert_eq!([0; 3].map(|_| step(&mut world)), [false, false, true], "it ended with its prompt");
+    assert_eq!([0; 3].map(|_| step(&mut world)), [true, false, true], "it ended with its prompt");
     let short = submit(&mut world, 2, 8);
     while world.streams.get(&short).is_none_or(|stream| stream.finish.is_none()) {
         step(&mut world);
     }
     assert_eq!([0; 2].map(|_| step(&mut world)), [false, true], "a request ended");
     let aborted = submit(&mut world, 3, 50);
-    assert_eq!([0; 3].map(|_| step(&mut world)), [false, false, true]);
+    assert_eq!([0; 2].map(|_| step(&mut world)), [true, true]);
     world.cut.insert(aborted, FinishReason::Abort);
     world.post(&Message::Abort(aborted));
     assert_eq!([0; 2].map(|_| step(&mut world)), [false, true], "a request was aborted");

@@ -16,6 +16,7 @@ Grammars are compiled anew each time, and share no mask with those before them.
 ``--beside`` measures something else: how much longer a stream of the engine takes for a token while
 forty heavy grammars are compiled at once than while nothing is. ``--alternatives`` asks for one
 answer, and for 64 alternatives of it: CPU time of the whole engine, and masks made and found.
+``--certain`` counts the tokens that a grammar allows alone.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from benches import grammar_alternatives, grammar_streams, grammar_suite
+from benches import grammar_alternatives, grammar_certain, grammar_streams, grammar_suite
 from benches.figures import json_option, write_json
 from benches.grammar_peers import PEERS, AbsentError, Peer, expect, installed
 from benches.grammar_workloads import Workload, workloads
@@ -230,6 +231,7 @@ def main() -> None:
     json_option(parser)
     parser.add_argument("--beside", action="store_true", help="streams beside compilations")
     parser.add_argument("--alternatives", action="store_true", help="64 alternatives of one answer")
+    parser.add_argument("--certain", action="store_true", help="tokens that may come alone")
     arguments = parser.parse_args()
     if arguments.alternatives:
         write_json(asyncio.run(grammar_alternatives.figures()), arguments.json or "-")
@@ -249,6 +251,9 @@ def main() -> None:
     vocabulary = [known.token_bytes(token) for token in range(len(known))]
     context = GrammarContext.from_tokenizer_json(source, [end], len(vocabulary))
     context.load()
+    if arguments.certain:
+        write_json(grammar_certain.figures(context, tokenizer), arguments.json or "-")
+        return
     engines = [Engine(context, prepared) for prepared in (True, False)]
     figures: Figures = {"vocabulary": len(vocabulary)}
     suite = grammar_suite.figures(

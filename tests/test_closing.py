@@ -99,7 +99,16 @@ async def test_alternatives_end_within_the_least_budget(
             assert Draft202012Validator(schema).is_valid(json.loads(text)), text
 
 
-async def test_a_shortest_answer_that_is_not_found_is_refused(client: openai.AsyncOpenAI) -> None:
-    schema = {"type": "string", "pattern": "^[a-z]{60000}$"}
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "string", "pattern": "^[a-z]{60000}$"},
+        {"type": "string", "minLength": 10**9},
+        {"type": "array", "minItems": 10**9},
+    ],
+)
+async def test_a_shortest_answer_that_is_not_found_is_refused(
+    client: openai.AsyncOpenAI, schema: dict[str, Any]
+) -> None:
     with pytest.raises(openai.BadRequestError, match="cannot be closed within max_tokens"):
         await asked(client, schema, "schema", 100, 1)

@@ -84,6 +84,8 @@ struct Array {
     next: Option<(u32, usize)>,
 }
 
+/// Longer completions are not written: every stream waits meanwhile.
+const MAX_BYTES: u32 = 1 << 17;
 /// Symbols that are followed for a byte of a completion, and besides; more are rules that name each other.
 const SYMBOLS_PER_BYTE: usize = 32;
 const MAX_SYMBOLS: usize = 10_000;
@@ -91,7 +93,7 @@ const MAX_SYMBOLS: usize = 10_000;
 impl States {
     /// The shortest completion from here, if one is found.
     pub(crate) fn completion(&mut self, tokens: &Tokens, place: Place) -> Option<Vec<Step>> {
-        self.bytes_to_end(tokens, place)?;
+        self.bytes_to_end(tokens, place).filter(|bytes| *bytes <= MAX_BYTES)?;
         let steps = self.written(tokens, place).map(|written| written.steps());
         let ends = steps.filter(|steps| !self.rules.remembers || self.ends(tokens, place, steps));
         ends.or_else(|| self.searched(tokens, place))
@@ -100,7 +102,7 @@ impl States {
     /// Whether `limit` tokens are surely enough for the shortest completion; None where only that one tells. O(its lexemes),
     /// and O(its bytes) where a token may have to be of several lexemes.
     pub(crate) fn ends_within(&mut self, tokens: &Tokens, place: Place, limit: usize) -> Option<bool> {
-        self.bytes_to_end(tokens, place)?;
+        self.bytes_to_end(tokens, place).filter(|bytes| *bytes <= MAX_BYTES)?;
         let written = self.written(tokens, place).filter(|written| written.sure)?;
         Some(written.apart() <= limit || written.together(tokens).is_some_and(|count| count <= limit))
     }

@@ -84,6 +84,24 @@ def test_who_waits_for_a_rank_that_goes_away_hears_of_it() -> None:
     assert "Connection" in str(failed[0])
 
 
+def test_a_rank_waits_for_another_no_longer_than_the_limit() -> None:
+    given_up = threading.Event()
+
+    def work(group: TorchGroup) -> None:
+        group.least(1)  # all are there
+        if group.rank == 1:  # is busy for as long as the other waits
+            assert given_up.wait(60)
+            return
+        group.limit(0.5)
+        try:
+            with pytest.raises(RuntimeError, match="imed out"):
+                group.all_reduce(torch.zeros(1))
+        finally:
+            given_up.set()
+
+    together(2, work)
+
+
 @pytest.mark.parametrize("given", [None, "eth0"])
 def test_what_nccl_is_told_is_told_to_no_one_else(
     given: str | None, monkeypatch: pytest.MonkeyPatch

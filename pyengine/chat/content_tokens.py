@@ -31,8 +31,9 @@ from pyengine.tokenizer import Tokenizer
 
 # With so many beginnings a search for each is faster than an expression.
 MAX_PREFIXES = 12
-# Private characters of Unicode: planes 15 and 16.
-_PRIVATE = range(0xF0000, 0x10FFFE)
+# Private characters of Unicode, of planes 15 and 16. Keys begin with the first, marks are others.
+_KEY = chr(0xF0000)
+_MARKS = range(0xF0001, 0x10FFFE)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -88,9 +89,9 @@ class ContentTokens:
         """
         if not self._may_be_in(given):
             return None
-        mark = chr(secrets.choice(_PRIVATE))
+        mark = chr(secrets.choice(_MARKS))
         while _holds(given, mark):
-            mark = chr(secrets.choice(_PRIVATE))
+            mark = chr(secrets.choice(_MARKS))
         marking = _Marking(mark)
         messages, tools, variables = given
         made = []
@@ -170,7 +171,7 @@ class _RenamedTokenizer:
     """
 
     def __init__(self, tokenizer: Tokenizer, tokens: Sequence[str]) -> None:
-        self.key = chr(_PRIVATE[0]) + secrets.token_hex(16)
+        self.key = _KEY + secrets.token_hex(16)
         names = {token: self.key + token for token in tokens}
         spec: dict[str, Any] = json.loads(tokenizer.tokenizer_json)
         for token in spec["added_tokens"]:

@@ -5,6 +5,7 @@ common. Clean conversations have the ids that transformers gives them.
 """
 
 import json
+import secrets
 from typing import Any, get_args
 
 import pytest
@@ -238,6 +239,13 @@ def test_content_cannot_forge_a_turn(name: str, kind: str) -> None:
         assert "Obey." in tokenizer.decode(made).replace(" ", "")
         allowed = ids_of(handler_of(name, tokenizer, "allow"), [message])
         assert sum(token in markers for token in allowed) > len(of_turns[1])
+
+
+@pytest.mark.parametrize("pick", [0, -1])
+def test_no_mark_is_in_the_way_of_a_key(pick: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever of the characters is drawn."""
+    monkeypatch.setattr(secrets, "choice", lambda characters: characters[pick])
+    test_content_cannot_forge_a_turn("hermes", "byte level")
 
 
 @pytest.mark.parametrize("kind", list(TOKENIZERS))

@@ -92,6 +92,20 @@ CASES = {
 }
 
 UUID = "2eb8aa08-aa98-11ea-b4aa-73b441d16380"
+# Python's letters are of all scripts, those of JSON Schema ASCII's.
+ASCII = {"type": "string", "maxLength": 9, "allOf": [{"pattern": "^[ -~]*$"}]}
+WORDS = {
+    "a word": Case(
+        ASCII | {"pattern": r"\bfoo\b"},
+        ["foo", "a foo b", "-foo-"],
+        ["", "afoo", "foo1", "fo o"],
+    ),
+    "two words": Case(
+        ASCII | {"pattern": r"^\w+\b.\bb"},
+        ["a.b", "ab bc"],
+        ["a_b", "ab", ".b", "a.-b"],
+    ),
+}
 FORMATS = {
     "a map by UUID": Case(
         {
@@ -229,13 +243,21 @@ NUMBERS = {
         [{}],
         [{"a": 8}, {"a": 9}],
     ),
+    "whole minutes": Case(
+        {"type": "integer", "multipleOf": 60_000, "minimum": 1, "maximum": 10**9},
+        [60_000, 3_000_000, 999_960_000],
+        [0, 1, 6_000, 90_000, 100_000, 10**9, 1_020_000_000],
+    ),
+    "no round number": Case(
+        {"type": "integer", "not": {"multipleOf": 100}}, [1, 50, -1010], [0, 100, -2000]
+    ),
     "a number of 64 bits": Case(
         {"type": "number", "minimum": -(2**63), "maximum": 2**63 - 1},
         [0, 2**63 - 1, -(2**63), 0.5],
         [2**63, -(2**63) - 1, 1e30],
     ),
 }
-CASES |= FORMATS | NUMBERS
+CASES |= WORDS | FORMATS | NUMBERS
 
 
 def _compiled(schema: dict[str, Any], **options: Any) -> Any:

@@ -166,12 +166,20 @@ impl Languages {
         whole
     }
 
-    /// The digits of the multiples of `of`, which is above 0, with a sign or without, and no digits.
+    /// The digits of the multiples of `of`, which is above 0, with a sign or without; zeros may come first.
     pub(crate) fn multiples(&mut self, of: u32) -> Lang {
         let minus = self.literal("-");
         let sign = self.or(vec![EMPTY, minus]);
-        let digits = self.multiple(of, 0);
-        self.concat(sign, digits)
+        // Tens are zeros at the end.
+        let (mut of, mut tens) = (of, 0);
+        while of % 10 == 0 {
+            (of, tens) = (of / 10, tens + 1);
+        }
+        let (digits, nothing) = (self.multiple(of, 0), self.literal("0"));
+        let (zeros, some) = (self.repeat(nothing, tens, Some(tens)), self.repeat(nothing, 1, None));
+        let ended = self.concat(digits, zeros);
+        let all = self.or(vec![ended, some]);
+        self.concat(sign, all)
     }
 
     /// Digits that go on from a number with this remainder to a multiple of `of`.

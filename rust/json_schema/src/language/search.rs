@@ -109,7 +109,8 @@ impl Builder<'_> {
                 let before = self.langs.and(vec![before, look]);
                 self.found(before, true, rest)
             }
-            Term::Boundary(wanted) if from_start => {
+            // Only the last character counts.
+            Term::Boundary(wanted) if from_start || !self.langs.nullable(before) => {
                 let after = self.found(EMPTY, false, rest)?;
                 Some(self.at_boundary(before, after, *wanted))
             }

@@ -85,6 +85,7 @@ impl NumberCase {
             |bound: Option<Bound>, at_least| bound.is_none_or(|bound| self.can_write(bound, at_least));
         let said = !matches!(self.whole, Some((false, _)))
             && self.no_multiple.is_empty()
+            && self.multiple.is_none_or(|(of, _)| of.is_exact_divisor())
             && exact(self.min, true)
             && exact(self.max, false);
         compiler.texts && !said && self.has_text()
@@ -106,7 +107,7 @@ impl NumberCase {
     fn has_text(&self) -> bool {
         let whole = |bound: Option<Bound>| bound.is_none_or(|(bound, ..)| bound.is_whole());
         let counted = |of: Decimal| {
-            of.as_whole().is_some_and(|of| of <= MAX_DIVISOR) && matches!(self.whole, Some((true, _)))
+            matches!(self.whole, Some((true, _))) && of.as_whole().is_some_and(has_few_remainders)
         };
         whole(self.min)
             && whole(self.max)
@@ -208,6 +209,15 @@ impl NumberCase {
             ..Default::default()
         })
     }
+}
+
+/// Whether a pattern tells the multiples of a number; its tens are zeros at their end.
+fn has_few_remainders(of: i128) -> bool {
+    let mut rest = of;
+    while rest % 10 == 0 {
+        rest /= 10;
+    }
+    rest <= MAX_DIVISOR && of <= i128::from(u32::MAX)
 }
 
 fn settle_number(mut case: NumberCase, compiler: Compiler) -> Vec<NumberCase> {

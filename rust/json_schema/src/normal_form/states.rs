@@ -101,13 +101,10 @@ impl States {
                 case.prefix[..first].iter().all(has) && (case.min as usize <= first || has(&case.rest))
             }
             Case::Object(case) => {
-                let required = case.properties.values().filter(|property| property.required);
-                let (mut count, mut all) = (0, true);
-                for property in required {
-                    count += 1;
-                    all &= has(&property.value);
-                }
-                all && (case.min <= count || case.others.iter().any(|(_, value)| has(value)))
+                let known = || case.properties.values();
+                let there = known().filter(|property| has(&property.value)).count() as u64;
+                known().all(|property| !property.required || has(&property.value))
+                    && (case.min <= there || case.others.iter().any(|(_, value)| has(value)))
             }
             _ => true,
         }

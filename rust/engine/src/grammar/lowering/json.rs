@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 use crate::grammar::Refusal;
 use crate::grammar::lowering::description::{Whitespace, refusal};
 use crate::grammar::lowering::lark::{Writer, literal, regex};
-use crate::grammar::lowering::members::{BITS, Bits, Members, all};
+use crate::grammar::lowering::members::{BITS, Bits, COUNTED_KEYS, KeyCount, Members, all};
 use crate::grammar::lowering::pattern::whole;
-use crate::grammar::lowering::special::{ANY_NAME, is_special_itself, is_text_of_number};
+use crate::grammar::lowering::special::{ANY_NAME, counts_keys, is_special_itself, is_text_of_number};
 use crate::grammar::lowering::strings::Strings;
 
 type Object = Map<String, Value>;
@@ -267,14 +267,23 @@ impl Schemas<'_> {
     fn object(&mut self, object: &Object) -> Result<String, Refusal> {
         let count = |key: &str| object.get(key).and_then(Value::as_u64);
         let properties = object.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
-        let keys: Vec<(&String, &Value)> =
+        let mut keys: Vec<(&String, &Value)> =
             properties.iter().filter(|(_, value)| **value != json!(false)).collect();
         let required = object.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
         let required: BTreeSet<&str> = required.iter().filter_map(Value::as_str).collect();
+        let counts_keys = counts_keys(object);
+        let any_order = self.any_order && keys.len() <= BITS;
+        if counts_keys && any_order {
+            keys.sort_by_key(|(name, _)| !required.contains(name.as_str()));
+        }
         let required: Vec<usize> =
             (0..keys.len()).filter(|at| required.contains(keys[*at].0.as_str())).collect();
-        let least = count("minProperties").unwrap_or(0).saturating_sub(required.len() as u64);
-        let most = count("maxProperties").map(|most| most.saturating_sub(required.len() as u64));
+        let (min, max) = (count("minProperties").unwrap_or(0), count("maxProperties"));
+        let least = min.saturating_sub(required.len() as u64);
+        let most = max.map(|most| most.saturating_sub(required.len() as u64));
+        if counts_keys && keys.len() <= COUNTED_KEYS {
+            return self.counted(&keys, &KeyCount { keys: keys.len(), required, min, max }, any_order);
+        }
         let bits = Bits::new(keys.len(), least.max(most.unwrap_or(0)), self.any_order);
         // In the schema's order a required key that is passed over could not come any more.
         let passed = match self.any_order {
@@ -289,14 +298,11 @@ impl Schemas<'_> {
         let others = self.others(object)?;
         let (open, comma, close) =
             (self.mark(false, "{", true)?, self.mark(true, self.comma, true)?, self.mark(true, "}", false)?);
-        let colon = self.mark(true, self.colon, true)?;
         let mut members = Members::new(self.writer)?;
         for (at, (name, value)) in keys.into_iter().enumerate() {
-            // The colon is a lexeme of its own: in another case of the schema the same key may be one of the others.
-            let key = literal(&Value::String(name.clone()).to_string());
-            let value = self.expression(value)?;
+            let member = self.member(name, value)?;
             let open = all([bits.open(at)].into_iter().chain(before(at)));
-            members.add(&format!("{key} {colon} {value}"), &format!("set_bit({at})"), &open);
+            members.add(&member, &format!("set_bit({at})"), &open);
         }
         for other in others.iter().filter(|_| most != Some(0)) {
             let room = most.map(|most| format!("lt({}, {most})", bits.counter()));
@@ -306,6 +312,39 @@ impl Schemas<'_> {
         let ended = all(required.iter().map(|at| format!("bit_set({at})")).chain(enough));
         let members = members.write(self.writer, &comma, &close, &ended);
         self.writer.define("r", &format!("{open} {members}"))
+    }
+
+    /// An object of known keys, of which so many come.
+    fn counted(
+        &mut self,
+        keys: &[(&String, &Value)],
+        count: &KeyCount,
+        any_order: bool,
+    ) -> Result<String, Refusal> {
+        let (open, comma, close) =
+            (self.mark(false, "{", true)?, self.mark(true, self.comma, true)?, self.mark(true, "}", false)?);
+        let written: Vec<String> =
+            keys.iter().map(|(name, value)| self.member(name, value)).collect::<Result<_, _>>()?;
+        let members = if any_order {
+            let mut members = Members::new(self.writer)?;
+            for (at, member) in written.iter().enumerate() {
+                let open = all([format!("bit_clear({at})")].into_iter().chain(count.room(at)));
+                members.add(member, &format!("set_bit({at})"), &open);
+            }
+            let ended = count.required.iter().map(|at| format!("bit_set({at})")).chain(count.enough());
+            members.write(self.writer, &comma, &close, &all(ended))
+        } else {
+            count.write(self.writer, &written, &comma, &close)?
+        };
+        self.writer.define("r", &format!("{open} {members}"))
+    }
+
+    /// A key and its value. The colon is a lexeme of its own: in another case of the schema the same key may be one of the
+    /// others.
+    fn member(&mut self, name: &str, value: &Value) -> Result<String, Refusal> {
+        let colon = self.mark(true, self.colon, true)?;
+        let key = literal(&Value::String(name.to_owned()).to_string());
+        Ok(format!("{key} {colon} {}", self.expression(value)?))
     }
 
     /// An object of more keys than a parameter has bits, in the schema's order: two rules for each key, one where it is the
@@ -320,8 +359,9 @@ impl Schemas<'_> {
     ) -> Result<String, Refusal> {
         let (open, comma, close) =
             (self.mark(false, "{", true)?, self.mark(true, self.comma, true)?, self.mark(true, "}", false)?);
-        let colon = self.mark(true, self.colon, true)?;
         let others = if most == Some(0) { Vec::new() } else { self.others(object)? };
+        // Known keys alone of which one must come: the last one is not passed over.
+        let not_empty = others.is_empty() && least > 0;
         let (mut first, mut more) = (close.clone(), close.clone());
         if !others.is_empty() {
             let bits = Bits::new(0, least.max(most.unwrap_or(0)), false);
@@ -332,13 +372,13 @@ impl Schemas<'_> {
             (first, more) = members.write_both(self.writer, &comma, &close, &enough);
         }
         for (at, (name, value)) in keys.iter().enumerate().rev() {
-            let value = self.expression(value)?;
-            let member =
-                format!("{} {colon} {value} {more}", literal(&Value::String((*name).clone()).to_string()));
-            let passed = |next: &str| {
-                if required.binary_search(&at).is_ok() { String::new() } else { format!(" | {next}") }
+            let member = format!("{} {more}", self.member(name, value)?);
+            let passed = |next: &str, may: bool| match may && required.binary_search(&at).is_err() {
+                true => format!(" | {next}"),
+                false => String::new(),
             };
-            let (before, behind) = (passed(&first), passed(&more));
+            let may = !not_empty || at + 1 < keys.len();
+            let (before, behind) = (passed(&first, may), passed(&more, true));
             first = self.writer.define("r", &format!("{member}{before}"))?;
             more = self.writer.define("r", &format!("{comma} {member}{behind}"))?;
         }

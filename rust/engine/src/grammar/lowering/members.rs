@@ -16,6 +16,9 @@ use crate::grammar::lowering::lark::Writer;
 /// A parameter's bits.
 pub(crate) const BITS: usize = 64;
 
+/// How many keys an object may have of which it has at least or at most so many: finding its shortest text takes the cube.
+pub(crate) const COUNTED_KEYS: usize = 64;
+
 /// The rules of some members, as they are gathered.
 pub(crate) struct Members {
     first: String,
@@ -93,6 +96,74 @@ impl Bits {
             (false, true) => "_".to_owned(),
             (false, false) => format!("set_bit({})", self.keys),
         }
+    }
+}
+
+/// How many of an object's keys come, which are all known.
+pub(crate) struct KeyCount {
+    pub(crate) keys: usize,
+    /// The required ones; in any order these are the first.
+    pub(crate) required: Vec<usize>,
+    pub(crate) min: u64,
+    pub(crate) max: Option<u64>,
+}
+
+impl KeyCount {
+    /// Any order: what must hold of the keys that have come for the one with this number.
+    pub(crate) fn room(&self, at: usize) -> Option<String> {
+        let required = self.required.len();
+        let max = self.max.filter(|_| at >= required)?;
+        // Room is left for the required ones.
+        Some(format!("bit_count_lt([{required}:{}], {})", self.keys, max - required as u64))
+    }
+
+    /// Any order: what must hold at the end.
+    pub(crate) fn enough(&self) -> Option<String> {
+        (self.min > self.required.len() as u64)
+            .then(|| format!("bit_count_ge([0:{}], {})", self.keys, self.min))
+    }
+
+    /// The schema's order: writes the rules, of which each key has one. Its parameter counts those that have come.
+    ///
+    /// ```text
+    ///  r1::_: "," key 1 r2::count + 1   if there is room for the required ones behind it, too
+    ///       | r2::count                 if those behind it are enough
+    /// ```
+    pub(crate) fn write(
+        &self,
+        writer: &mut Writer,
+        members: &[String],
+        separator: &str,
+        end: &str,
+    ) -> Result<String, Refusal> {
+        let width = usize::BITS - self.keys.leading_zeros();
+        let (mut first, mut more) = (writer.reserve()?, writer.reserve()?);
+        // A rule with a parameter has to ask for it, be it for nothing.
+        let enough = format!("ge([0:{width}], {})", self.min);
+        for rule in [&first, &more] {
+            writer.write(&format!("{rule}::_"), &format!("{end}{}", on(&enough)));
+        }
+        for (at, member) in members.iter().enumerate().rev() {
+            let behind = self.required.iter().filter(|one| **one > at).count() as u64;
+            let is_required = self.required.contains(&at);
+            let room =
+                self.max.filter(|_| !is_required).map(|max| format!("lt([0:{width}], {})", max - behind));
+            let missing = self.min.saturating_sub((self.keys - at - 1) as u64);
+            let passed = if missing > 0 { format!("ge([0:{width}], {missing})") } else { String::new() };
+            let (next_first, next_more) = (first, more);
+            (first, more) = (writer.reserve()?, writer.reserve()?);
+            for (rule, before, next) in [(&first, "", &next_first), (&more, separator, &next_more)] {
+                let mut body = format!(
+                    "{before} {member} {next_more}::incr([0:{width}]){}",
+                    on(&all(room.clone().into_iter()))
+                );
+                if !is_required {
+                    body += &format!(" | {next}::_{}", on(&passed));
+                }
+                writer.write(&format!("{rule}::_"), &body);
+            }
+        }
+        Ok(format!("{first}::0"))
     }
 }
 

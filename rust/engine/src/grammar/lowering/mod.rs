@@ -31,7 +31,7 @@ use crate::grammar::context::Tokens;
 use crate::grammar::lowering::description::{Description, KeyOrder, Whitespace, refusal};
 use crate::grammar::lowering::lark::{Lexeme, Node, Writer, literal, regex};
 use crate::grammar::lowering::limits::{MAX_OPTIONAL, MAX_PROPERTIES, check_lark, check_schema};
-use crate::grammar::lowering::members::BITS;
+use crate::grammar::lowering::members::{BITS, COUNTED_KEYS};
 
 /// What the rules of items are called that must differ in their array.
 pub(crate) const DIFFERENT_ITEM: &str = "a different item";
@@ -201,6 +201,7 @@ fn json_schema(
                 texts: true,
                 distinct: true,
                 names: true,
+                counted: Some(COUNTED_KEYS),
                 any_order: any_order.then_some(BITS),
                 names_apart: any_order,
             };

@@ -1,10 +1,8 @@
 """Ranks keep the same graphs, whatever a capture takes on each of them, and whichever fails."""
 
-import threading
 from typing import Any
 
 import pytest
-import torch
 
 from pyengine.distributed.group import TorchGroup
 from pyengine.model.torch.device.graphs import Graphs
@@ -41,22 +39,3 @@ def test_what_one_rank_cannot_capture_none_keeps() -> None:
     first, second = together(2, lambda group: served(group, 10, fails=group.rank == 1))
     assert first == second
     assert first[1] == set()
-
-
-def test_an_exchange_has_a_limit_once_all_have_loaded() -> None:
-    failed = threading.Event()
-
-    def work(group: TorchGroup) -> str:
-        group.limit(0.1)
-        if group.rank == 1:
-            failed.wait(60)  # and does not come
-            return ""
-        try:
-            group.all_reduce(torch.ones(1))
-        except RuntimeError as error:
-            return str(error)
-        finally:
-            failed.set()
-        return "no error"
-
-    assert "imed out" in together(2, work)[0]

@@ -51,6 +51,17 @@ pub(crate) trait Reader {
     }
 }
 
+/// Takes every token.
+impl Reader for Vec<u32> {
+    fn take(&mut self, _depth: usize, _byte: u8, _node: u32) -> bool {
+        true
+    }
+
+    fn token(&mut self, token: u32) {
+        self.push(token);
+    }
+}
+
 impl Trie {
     /// A trie of tokens with their bytes, of which none is empty.
     pub(crate) fn new<'a>(tokens: impl Iterator<Item = (u32, &'a [u8])>) -> Self {

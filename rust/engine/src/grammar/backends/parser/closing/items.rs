@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::costs::Shortest;
 use super::ends::{Ends, Tail};
-use crate::grammar::backends::parser::different::unused::Texts;
+use crate::grammar::backends::parser::different::unused::TextsByLength;
 use crate::grammar::backends::parser::different::values::{self, Json};
 use crate::grammar::backends::parser::lexer::Lexer;
 use crate::grammar::context::Tokens;
@@ -14,7 +14,7 @@ use crate::grammar::context::Tokens;
 /// Items that are one of some lexemes, the shortest first.
 pub(crate) struct Items {
     lexemes: Vec<u32>,
-    texts: Texts,
+    texts: TextsByLength,
     known: Vec<Item>,
     memory: usize,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Item {
 
 impl Items {
     pub fn new(lexer: &mut Lexer, lexemes: Vec<u32>) -> Self {
-        let texts = Texts::new(lexer.before(&lexemes));
+        let texts = TextsByLength::new(lexer.before(&lexemes));
         Self { lexemes, texts, known: Vec::new(), memory: 0 }
     }
 

@@ -88,7 +88,7 @@ impl States {
         let mut found = Vec::new();
         for node in dead {
             found.extend(trie.token(node));
-            trie.walk_below(node, &mut Everything(&mut found));
+            trie.walk_below(node, &mut found);
         }
         found
     }
@@ -235,17 +235,4 @@ impl Reader for Repeats<'_> {
     }
 
     fn token(&mut self, _token: u32) {}
-}
-
-/// All tokens.
-struct Everything<'a>(&'a mut Vec<u32>);
-
-impl Reader for Everything<'_> {
-    fn take(&mut self, _depth: usize, _byte: u8, _node: u32) -> bool {
-        true
-    }
-
-    fn token(&mut self, token: u32) {
-        self.0.push(token);
-    }
 }

@@ -24,7 +24,7 @@ const MAX_TRIED: usize = 200_000;
 const MAX_NODES: usize = 500_000;
 
 /// The texts from one state.
-pub(crate) struct Texts {
+pub(crate) struct TextsByLength {
     nodes: Vec<Node>,
     open: BinaryHeap<(Reverse<u32>, u32, Reverse<u32>, Next)>,
     made: u32,
@@ -56,7 +56,7 @@ fn byte(number: u8) -> u8 {
     }
 }
 
-impl Texts {
+impl TextsByLength {
     /// Those from `state` on.
     pub fn new(state: StateID) -> Self {
         let first = Node { state, before: 0, byte: 0, depth: 0 };

@@ -149,25 +149,12 @@ impl Reader for Difference<'_> {
         };
         way.into_iter().for_each(|way| self.found.leave(way, node));
         self.other.extend(self.trie.token(node));
-        self.trie.walk_below(node, &mut Everything(&mut self.other));
+        self.trie.walk_below(node, &mut self.other);
         false
     }
 
     fn token(&mut self, token: u32) {
         self.found.inside.push(token);
         self.other.push(token);
-    }
-}
-
-/// All tokens.
-struct Everything<'a>(&'a mut Vec<u32>);
-
-impl Reader for Everything<'_> {
-    fn take(&mut self, _depth: usize, _byte: u8, _node: u32) -> bool {
-        true
-    }
-
-    fn token(&mut self, token: u32) {
-        self.0.push(token);
     }
 }

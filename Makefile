@@ -25,33 +25,33 @@ UV := VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv
 
 .PHONY: help setup serve test test-all test-data coverage fuzz check docs docs-serve bench bench-gpu first-light bench-peers format lock clean
 
-setup: $(CORE)  ## make .venv with everything in it, and build the Rust module
+setup: .venv/installed $(CORE)  ## make .venv with everything in it, and build the Rust module
 
-serve: $(CORE)  ## serve the demo model
+serve: $(CORE)  ## serve the demo model; installs only what serving on a CPU needs
 	$(BIN)/pyengine serve --port $(PORT) $(ARGS)
 
-test: $(CORE)  ## what shows within 5 minutes that nothing is broken: Rust, then Python
+test: .venv/installed $(CORE)  ## what shows within 5 minutes that nothing is broken: Rust, then Python
 	PROPTEST_RNG_SEED=1 PROPTEST_CASES=$(QUICK_CASES) cargo test --workspace --quiet
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
 
-test-all: $(CORE) .venv/scale .venv/clients build/clients  ## what `make test` leaves out: all cases of Rust's property tests, slow tests
+test-all: .venv/installed $(CORE) .venv/scale .venv/clients build/clients  ## what `make test` leaves out: all cases of Rust's property tests, slow tests
 	PROPTEST_RNG_SEED=1 cargo test --workspace --quiet -- --include-ignored
 	$(BIN)/python -m pytest $(PARALLEL) -m slow
 
 test-data: .venv/installed  ## download the traces and tokenizers that a few tests and benches read
 	$(BIN)/python -m tools.reference_data
 
-coverage: $(CORE) .venv/scale .venv/clients build/clients  ## lines that no test runs: Python by all its tests, Rust by cargo-llvm-cov
+coverage: .venv/installed $(CORE) .venv/scale .venv/clients build/clients  ## lines that no test runs: Python by all its tests, Rust by cargo-llvm-cov
 	$(BIN)/python -m pytest $(PARALLEL) --cov --cov-report term:skip-covered
 	@if cargo llvm-cov --version >/dev/null 2>&1; then \
 		PROPTEST_RNG_SEED=1 cargo llvm-cov --workspace --summary-only; \
 	else echo "Rust's coverage needs cargo-llvm-cov: cargo install cargo-llvm-cov"; fi
 
-fuzz: $(CORE)  ## property tests with new cases
+fuzz: .venv/installed $(CORE)  ## property tests with new cases
 	PROPTEST_CASES=$(CASES) cargo test --workspace
 	$(BIN)/python -m pytest -m hypothesis --hypothesis-profile fuzz
 
-check: $(CORE)  ## formatters, linters, types, clippy, the stub against the binary, the docs
+check: .venv/installed $(CORE)  ## formatters, linters, types, clippy, the stub against the binary, the docs
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --all-features -- -D warnings
 	$(BIN)/ruff format --check .
@@ -63,25 +63,25 @@ check: $(CORE)  ## formatters, linters, types, clippy, the stub against the bina
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/[!c]*.yml
 	$(DOCS) build --strict --quiet
 
-docs: $(CORE)  ## the documentation site, in build/site
+docs: .venv/installed $(CORE)  ## the documentation site, in build/site
 	$(DOCS) build --strict --quiet
 
-docs-serve: $(CORE)  ## the documentation site at http://127.0.0.1:8001, built again on every change
+docs-serve: .venv/installed $(CORE)  ## the documentation site at http://127.0.0.1:8001, built again on every change
 	$(DOCS) serve --dev-addr 127.0.0.1:8001
 
-bench: $(CORE)  ## every bench, each beside its floor or peer
+bench: .venv/installed $(CORE)  ## every bench, each beside its floor or peer
 	@for bench in benches/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
-bench-gpu: $(CORE)  ## everything in benches/gpu on a CUDA GPU, within 8 minutes
+bench-gpu: .venv/installed $(CORE)  ## everything in benches/gpu on a CUDA GPU, within 8 minutes
 	$(BIN)/python -m benches.gpu $(ARGS)
 
-first-light: $(CORE)  ## what a first GPU is asked: its tests, the bench by each backend, a page of figures
+first-light: .venv/installed $(CORE)  ## what a first GPU is asked: its tests, the bench by each backend, a page of figures
 	$(BIN)/python -m benches.gpu.first_light $(if $(ARGS),--bench $(ARGS))
 
 bench-peers: .venv/installed  ## install the peers of benches/bench_cpu_serving.py in build/peers: 6 GB, ten minutes
 	benches/cpu_serving/install_peers.sh build/peers $(CURDIR)/$(BIN)/python
 
-format: $(CORE)  ## let the formatters write
+format: .venv/installed  ## let the formatters write
 	cargo fmt --all
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -99,7 +99,12 @@ lock: .venv/installed  ## raise the pinned versions
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 
-.venv/installed: pyproject.toml constraints.txt .venv/bin/uv
+# What serving on a CPU needs, and what builds the module: no torch, no tools of developers.
+.venv/serves: pyproject.toml constraints.txt .venv/bin/uv
+	$(UV) pip install --constraint constraints.txt 'maturin>=1.9,<2' --requirement pyproject.toml
+	@touch $@
+
+.venv/installed: .venv/serves
 	$(UV) pip install $(if $(TORCH_BACKEND),--torch-backend $(TORCH_BACKEND)) \
 		--constraint constraints.txt --extra dev --extra docs --requirement pyproject.toml
 	@touch $@
@@ -122,7 +127,7 @@ build/clients: .venv/installed $(JOBS_OF_CLIENTS)/requirements.txt
 	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > \
 		$$($@/bin/python -c 'import site; print(site.getsitepackages()[0])')/beside.pth
 
-$(CORE): .venv/installed $(RUST)
+$(CORE): .venv/serves $(RUST)
 	VIRTUAL_ENV=$(CURDIR)/.venv PATH="$(CURDIR)/.venv/bin:$$PATH" $(BIN)/maturin develop --release --uv
 	@touch $@
 

@@ -16,6 +16,9 @@ JOBS ?= 2
 PARALLEL := --numprocesses $(JOBS) --dist loadgroup
 QUICK_CASES := 32
 
+# Where an image switches bytecode off, every process of the tests would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := .venv/bin
 CORE := pyengine/_core.abi3.so
 RUST := Cargo.toml Cargo.lock $(shell find rust kernels -name '*.rs' -o -name Cargo.toml)

@@ -1,7 +1,7 @@
 """What all tests share: settings of libraries, the demo model, a word on missing data."""
 
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
@@ -30,9 +30,78 @@ def demo_model() -> Path:
     return MODEL_PATH
 
 
+HAS_GPU = Path("/dev/nvidiactl").exists()
+
+# What only the owner of a GPU needs: kernels under Triton's interpreter, devices that work late,
+# the torch runner in all its forms, ranks. `make test-all` runs them.
+GPU_OWNERS = (
+    "benches/test_gpu",
+    "distributed/",
+    "kernels/",
+    "model/test_attention_backends",
+    "model/test_block_linear",
+    "model/test_device_",
+    "model/test_draft_windows",
+    "model/test_float8_linear",
+    "model/test_flashinfer",
+    "model/test_fused_experts",
+    "model/test_graphs",
+    "model/test_late_",
+    "model/test_memory",
+    "model/test_start_on_gpu",
+    "model/test_torch_",
+)
+# One file of each kind stays in `make test`: that it is whole shows there.
+KEPT = (
+    "distributed/test_wire.py",
+    "kernels/test_norm.py",
+    "kernels/test_rope.py",
+    "model/test_torch_model.py",
+)
+
+
+# Of one parametrized test `make test` runs at most this many cases, spread evenly.
+MOST_CASES = 6
+
+
+def belongs_to_gpu_owners(path: Path) -> bool:
+    """Whether the tests of a file are left to ``make test-all``."""
+    name = path.relative_to(Path(__file__).parent).as_posix()
+    return name.startswith(GPU_OWNERS) and name not in KEPT
+
+
+def leaves_out_gpu(config: pytest.Config) -> bool:
+    """Whether ``tests/gpu`` is passed over: without a GPU, unless the command line names it."""
+    return not HAS_GPU and not any("gpu" in argument for argument in config.args)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Pass over ``tests/gpu`` where every test of it would be skipped."""
+    is_gpu = collection_path == Path(__file__).parent / "gpu"
+    return True if is_gpu and leaves_out_gpu(config) else None
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Say that ``tests/gpu`` is passed over."""
+    return ["no GPU: tests/gpu is left out"] if leaves_out_gpu(config) else []
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process run all tests of a file that share a fixture, so that it is made once."""
+    """Leave tests of GPU owners and further cases to ``make test-all``, and let one process run all
+    tests of a file that share a fixture, so that it is made once.
+    """
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if belongs_to_gpu_owners(item.path):
+            item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("slow") is None:
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for same in cases.values():
+        kept = {at * (len(same) - 1) // (MOST_CASES - 1) for at in range(MOST_CASES)}
+        for at, item in enumerate(same):
+            if len(same) > MOST_CASES and at not in kept:
+                item.add_marker(pytest.mark.slow)
     for item in items:
         fixtures = getattr(item, "_fixtureinfo").name2fixturedefs.values()  # noqa: B009
         if any(definitions[-1].scope == "module" for definitions in fixtures):

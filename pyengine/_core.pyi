@@ -36,7 +36,6 @@ __all__ = [
     "MailboxFull",
     "Planner",
     "Recorder",
-    "Speculator",
     "Stage",
     "StepHeader",
     "StepLayout",
@@ -388,7 +387,6 @@ class Planner:
         proposers: list[str],
         *,
         max_draft: int,
-        history_tokens: int,
         adaptive: bool = True,
         moves: bool = False,
     ) -> None:
@@ -397,7 +395,6 @@ class Planner:
         Args:
             proposers: Names in :data:`PROPOSERS`.
             max_draft: Most draft tokens of a row.
-            history_tokens: Tokens of recent answers that ``suffix`` remembers.
             adaptive: Set draft lengths by measured time and acceptance; otherwise drafts are as
                 long as possible.
             moves: The device moves rows that assume drafts of the step before to be right. If the
@@ -562,32 +559,6 @@ DEFAULT_PROPOSERS: Final[tuple[str, ...]]
 
 DRAFT_POSITIONS: Final[int]
 """Positions of a draft that the planner counts separately; the last counts all later ones too."""
-
-@final
-class Speculator:
-    """Drafts of the ``suffix`` proposer outside of a planner, for ``benches/bench_suffix.py``.
-
-    Tokens are a buffer of u32. Any thread may call; calls wait for each other and keep the GIL.
-    """
-
-    def __new__(cls, history_tokens: int) -> Speculator:
-        """A history of at most ``history_tokens`` tokens."""
-
-    def remember(self, output: _Buffer) -> None:
-        """Add an output to the history. A long one is indexed in parts, by later ``tend`` calls."""
-
-    def tend(self, budget: int) -> None:
-        """Index at most ``budget`` tokens of remembered outputs that are not indexed yet."""
-
-    def replay(self, output: _Buffer, propose: bool) -> tuple[int, int]:
-        """Replay a new output token by token, and draft before each token if ``propose``.
-
-        Returns the total length of all drafts, and how many of their tokens were right before the
-        first wrong one.
-        """
-
-    def memory(self) -> tuple[int, int]:
-        """Tokens in the history, and the bytes of memory that they take."""
 
 @final
 class DraftPasses:

@@ -241,7 +241,6 @@ def _set_speculation(planner: Planner, config: EngineConfig, runner: ModelRunner
         planner.set_speculation(
             list(config.proposers),
             max_draft=config.max_draft,
-            history_tokens=config.speculation_history,
             # Where drafts of the simulated device take no time, all are worth it.
             adaptive=config._adaptive_drafts
             and (config.simulated_acceptance == 0 or config.simulated_draft_ms > 0),

@@ -208,11 +208,6 @@ def encode_abort_frontend(below: RequestKey) -> bytes:
     return _encoder.encode(("abort_frontend", below))
 
 
-def encode_forget_answers(tenant: int, cache_salt: int) -> bytes:
-    """The bytes that drop the recent answers of requests with this tenant and salt."""
-    return _encoder.encode(("forget_answers", (tenant, cache_salt)))
-
-
 def encode_report_request(request: ReportRequest) -> bytes:
     """The bytes of ``request`` on a ring."""
     return _encoder.encode(("report_request", request))

@@ -16,7 +16,7 @@ PROMPTS = 500
 SAMPLED = 150
 TOKENS = 12
 WAVE = 32
-HOST: tuple[Proposer, ...] = ("forced", "prediction", "ngram", "suffix")
+HOST: tuple[Proposer, ...] = ("forced", "prediction", "ngram")
 ALL: tuple[Proposer, ...] = (*HOST, "draft_model")
 
 GRAMMARS: tuple[Grammar, ...] = (

@@ -105,7 +105,7 @@ async def test_drafts_change_nothing_and_the_demo_model_is_right() -> None:
     model = LlamaForCausalLM.from_pretrained(MODEL_PATH, dtype=torch.float32).eval()
     params = SamplingParams(temperature=0, max_tokens=40, logprobs=4)
     told = []
-    for speculation in ((), ("forced", "prediction", "ngram", "suffix", "draft_model")):
+    for speculation in ((), ("forced", "prediction", "ngram", "draft_model")):
         drafting: dict[str, Any] = {"draft_model": "demo", "max_draft": 6} if speculation else {}
         async with AsyncEngine(
             speculation=speculation, _adaptive_drafts=False, **drafting

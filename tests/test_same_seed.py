@@ -77,7 +77,7 @@ async def test_after_preemption() -> None:
 async def test_with_drafts() -> None:
     requests = asked(16, 40)
     wanted, _ = await ask(requests, speculation=())
-    sources = ("prediction", "ngram", "suffix", "draft_model")
+    sources = ("prediction", "ngram", "draft_model")
     answers, report = await ask(
         requests, speculation=sources, draft_model="demo", _adaptive_drafts=False, max_draft=5
     )

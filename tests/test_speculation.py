@@ -169,40 +169,6 @@ async def test_answers_go_on_over_kill_9_of_the_engine() -> None:
         await assert_nothing_is_left(engine)
 
 
-async def test_answers_are_drafted_from_for_their_tenant_until_they_are_forgotten() -> None:
-    params = SamplingParams(seed=1, max_tokens=60, ignore_eos=True)
-    async with AsyncEngine(
-        device="simulated",
-        simulated_step_ms=0.1,
-        speculation=("suffix",),
-        _adaptive_drafts=False,
-    ) as engine:
-
-        async def right(tenant: str | None, salt: str | None) -> int:
-            """Accepted drafts of a tenant that asks what all tenants ask."""
-            before = (await engine.report())["accepted_suffix"]
-            await engine.generate("Go on", params, tenant=tenant, cache_salt=salt)
-            return (await engine.report())["accepted_suffix"] - before
-
-        # Drafts that a request finds in its own text, for any tenant.
-        alone = await right("somebody", None)
-        people = [("Ann", None), ("Ben", None), ("Ann", "pepper"), (None, None)]
-        for person in people:
-            assert await right(*person) == alone, person
-        for person in people:
-            assert await right(*person) > alone + 30, person
-        engine.forget_answers("Ann")
-        assert await right("Ann", None) == alone
-        for person in people:
-            assert await right(*person) > alone + 30, person
-        engine.forget_answers("Ann", cache_salt="pepper")
-        engine.forget_answers()
-        assert [await right(*person) > alone for person in people] == [True, True, False, False]
-        for tenant, salt in (*people, ("somebody", None)):
-            engine.forget_answers(tenant, cache_salt=salt)
-        assert (await engine.report())["speculation_history_tokens"] == 0
-
-
 async def test_what_cannot_be_is_refused_by_name() -> None:
     for config, said in (
         ({"speculation": ("draft_model",)}, "does not say which"),

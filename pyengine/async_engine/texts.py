@@ -14,7 +14,6 @@ from pyengine.messages import (
     Report,
     RequestKey,
     encode_abort_frontend,
-    encode_forget_answers,
 )
 from pyengine.model.progress import Progress
 from pyengine.model.vectors import VectorSpec, read_vectors
@@ -26,7 +25,7 @@ from pyengine.request.embedding import Embedding, VectorForm
 from pyengine.request.generation import Generation
 from pyengine.request.generation_config import GenerationConfig, generation_config
 from pyengine.request.options import EmbedKeywords, GenerateKeywords, RequestOptions
-from pyengine.request.submission import RequestBuilder, checked_params, number_of
+from pyengine.request.submission import RequestBuilder, checked_params
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry import Totals
@@ -282,20 +281,6 @@ class TextEngine(Connection):
         """
         if self.frontend is not None:
             self.frontend.send(encode_abort_frontend(RequestKey(index, below)))
-
-    def forget_answers(self, tenant: str | None = None, *, cache_salt: str | None = None) -> None:
-        """Drop the recent answers that ``suffix`` drafts from, of one tenant under one salt.
-
-        Requests after this call find none of them; answers that are under way are remembered when
-        they end. Requests that named neither tenant nor salt are those of ``None``. Call it on the
-        engine's loop.
-
-        Raises:
-            InvalidRequestError: A name is no string.
-            NotReadyError: The model is still being loaded.
-        """
-        salt = number_of("cache_salt", cache_salt)
-        self._connected().send(encode_forget_answers(number_of("tenant", tenant), salt))
 
     async def reset_prefix_cache(self) -> int:
         """Forget all cached prefixes but those that running requests hold.

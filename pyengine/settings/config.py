@@ -98,8 +98,6 @@ class EngineConfig:
         draft_model: Folder or hub name of a small model with the same tokenizer; ``demo`` is the
             demo model's sibling in the package. Its keys and values share ``kv_cache_mib``.
         max_draft: Most draft tokens of one sequence in a step; 0 is no speculation.
-        speculation_history: Tokens of recent answers that ``suffix`` remembers, all tenants
-            together.
         step_timeout_s: Seconds that one step may take. An engine that takes longer counts as hung,
             and is replaced where it runs in a process of its own; so is one whose process has
             not run at all for 30 seconds.
@@ -151,7 +149,6 @@ class EngineConfig:
     speculation: tuple[Proposer, ...] | None = None
     draft_model: str | None = None
     max_draft: int = 8
-    speculation_history: int = 1_000_000
     step_timeout_s: float = 600.0
     grammar_timeout_s: float = 5.0
     grammar_cache_mib: int = 256
@@ -348,7 +345,6 @@ _POSITIVE = (
     "prefill_beside_decodes",
     "tensor_parallel",
     "threads",
-    "speculation_history",
     "grammar_cache_mib",
 )
 

@@ -107,7 +107,7 @@ WHERE = " (where they are expected to save time)"
     [
         ({}, "forced, prediction, ngram" + WHERE),
         ({"draft_model": "demo"}, "forced, prediction, ngram, draft_model" + WHERE),
-        ({"speculation": ("suffix",)}, "suffix" + WHERE),
+        ({"speculation": ("ngram",)}, "ngram" + WHERE),
         ({"speculation": ()}, "none"),
         ({"max_draft": 0}, "none"),
     ],

@@ -228,7 +228,7 @@ async def test_how_requests_ended(http: httpx.AsyncClient, engine: AsyncEngine) 
 async def test_grammars_and_drafts(http: httpx.AsyncClient, engine: AsyncEngine) -> None:
     await engine.start()
     fresh = await scrape(http)
-    proposers = ("forced", "prediction", "ngram", "suffix", "draft_model")
+    proposers = ("forced", "prediction", "ngram", "draft_model")
     for proposer in proposers:
         for outcome in ("accepted", "rejected"):
             assert fresh("draft_tokens_total", proposer=proposer, outcome=outcome) == 0

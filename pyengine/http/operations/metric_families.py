@@ -88,18 +88,6 @@ VALUES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
         "speculation_active",
         "1 while steps carry drafts, 0 without speculation or while it would not pay.",
     ),
-    (
-        "speculation_history_tokens",
-        "gauge",
-        "speculation_history_tokens",
-        "Tokens of recent answers that are remembered for drafts.",
-    ),
-    (
-        "speculation_history_bytes",
-        "gauge",
-        "speculation_history_bytes",
-        "Memory of the recent answers that are remembered for drafts.",
-    ),
 )
 
 # Name without prefix, histogram of the report, unit of its values, help.

@@ -264,9 +264,6 @@ pub enum Message {
     AbortFrontend(RequestKey),
     /// `["stop_matched", key]`: detokenizer to scheduler.
     StopMatched(RequestKey),
-    /// `["forget_answers", [tenant, cache_salt]]`: frontend to scheduler. Drops the recent answers of such requests,
-    /// which drafts are made from.
-    ForgetAnswers((u64, u64)),
     /// `["open_stream", ...]`: scheduler to detokenizer.
     OpenStream(OpenStream),
     /// `["tokens_out", [...]]`: scheduler to detokenizer, one a step.
@@ -291,7 +288,6 @@ impl Message {
             Self::Abort(key) => rmp_serde::encode::write(out, &("abort", key)),
             Self::AbortFrontend(below) => rmp_serde::encode::write(out, &("abort_frontend", below)),
             Self::StopMatched(key) => rmp_serde::encode::write(out, &("stop_matched", key)),
-            Self::ForgetAnswers(whose) => rmp_serde::encode::write(out, &("forget_answers", whose)),
             Self::OpenStream(body) => rmp_serde::encode::write(out, &("open_stream", body)),
             Self::TokensOut(body) => rmp_serde::encode::write(out, &("tokens_out", body)),
             Self::Notice(body) => rmp_serde::encode::write(out, &("notice", body)),
@@ -315,7 +311,6 @@ impl Message {
             "abort" => body(bytes).map(Self::Abort),
             "abort_frontend" => body(bytes).map(Self::AbortFrontend),
             "stop_matched" => body(bytes).map(Self::StopMatched),
-            "forget_answers" => body(bytes).map(Self::ForgetAnswers),
             "open_stream" => body(bytes).map(Self::OpenStream),
             "tokens_out" => body(bytes).map(Self::TokensOut),
             "notice" => body(bytes).map(Self::Notice),
@@ -368,7 +363,6 @@ mod tests {
             Message::Abort(key),
             Message::AbortFrontend(key),
             Message::StopMatched(key),
-            Message::ForgetAnswers((u64::MAX, 3)),
             Message::Notice(Notice { key, text: "ü".into() }),
             Message::Pooled(Pooled { key, vector: vec![0; 8] }),
             Message::PromptLogProbs(PromptLogProbs { key, records: vec![0; 8] }),

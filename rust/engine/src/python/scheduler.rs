@@ -177,12 +177,11 @@ impl PyPlanner {
     }
 
     /// Rows may have drafts from now on.
-    #[pyo3(signature = (proposers, *, max_draft, history_tokens, adaptive = true, moves = false))]
+    #[pyo3(signature = (proposers, *, max_draft, adaptive = true, moves = false))]
     fn set_speculation(
         &self,
         proposers: Vec<String>,
         max_draft: usize,
-        history_tokens: usize,
         adaptive: bool,
         moves: bool,
     ) -> PyResult<()> {
@@ -190,12 +189,7 @@ impl PyPlanner {
             Source::from_name(name)
                 .ok_or_else(|| PyValueError::new_err(format!("there is no proposer {name:?}")))
         });
-        let config = SpeculationConfig {
-            sources: sources.collect::<PyResult<_>>()?,
-            max_draft,
-            history_tokens,
-            adaptive,
-        };
+        let config = SpeculationConfig { sources: sources.collect::<PyResult<_>>()?, max_draft, adaptive };
         self.work(|planner, _| {
             planner.set_speculation(config, moves);
             Ok(())

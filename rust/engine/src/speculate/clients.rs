@@ -116,7 +116,6 @@ impl World {
                 .filter_map(|(source, probability)| (on && probability > 0.0).then_some(source))
                 .collect(),
             max_draft: MOST,
-            history_tokens: 0,
             adaptive: true,
         };
         let speculator = Speculator::new(config, 64);
@@ -151,7 +150,7 @@ impl World {
                 .collect::<Vec<_>>()
                 .into()
         });
-        self.speculator.open(slot, 0, &tokens, prompt, predicted);
+        self.speculator.open(slot, &tokens, prompt, predicted);
         Client { slot, prompt, made: 0, answer, computed: 0, serial }
     }
 

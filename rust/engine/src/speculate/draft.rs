@@ -119,9 +119,9 @@ mod tests {
     fn the_end_is_cut_off() {
         let mut segments = Segments::default();
         segments.push(Source::Forced, 0, 2);
-        segments.push(Source::Suffix, 1, 3);
+        segments.push(Source::Ngram, 1, 3);
         segments.truncate(3);
-        assert_eq!(segments.split(9).collect::<Vec<_>>(), [(Source::Forced, 2, 2), (Source::Suffix, 1, 1)]);
+        assert_eq!(segments.split(9).collect::<Vec<_>>(), [(Source::Forced, 2, 2), (Source::Ngram, 1, 1)]);
         segments.truncate(2);
         assert_eq!(segments.iter().count(), 1);
         segments.truncate(0);
@@ -132,8 +132,8 @@ mod tests {
     fn each_token_has_a_segment_and_a_position() {
         let mut segments = Segments::default();
         segments.push(Source::Forced, 0, 1);
-        segments.push(Source::Suffix, 1, 2);
+        segments.push(Source::Ngram, 1, 2);
         let places: Vec<_> = segments.positions().map(|(segment, at)| (segment.source, at)).collect();
-        assert_eq!(places, [(Source::Forced, 0), (Source::Suffix, 0), (Source::Suffix, 1)]);
+        assert_eq!(places, [(Source::Forced, 0), (Source::Ngram, 0), (Source::Ngram, 1)]);
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!                 tokens that come                       step's rows and drafts        measured steps
 //!                       │                                         │                          │
-//!  slot ─► Sequence: n-gram, suffix, prediction ─► propose ─► plan_lengths ◄── Control: model of time, on or off
+//!  slot ─► Sequence: n-gram, prediction         ─► propose ─► plan_lengths ◄── Control: model of time, on or off
 //!               └─ judged by the tokens that come ─► Acceptance ──┘
 //! ```
 //!
@@ -36,8 +36,7 @@ pub use source::{SOURCES, Source, Sources};
 use acceptance::Acceptance;
 use control::{Batch, Control};
 use offers::{Offers, offer};
-use proposers::History;
-use sequence::{Common, Sequence};
+use sequence::Sequence;
 
 /// Positions of a draft that [`Stats`] tells apart; the last stands for all beyond.
 pub const POSITIONS: usize = 16;
@@ -45,9 +44,6 @@ pub const POSITIONS: usize = 16;
 /// Tokens of a prompt that are indexed when it is opened; the rest follows, with each token and in
 /// [`Speculator::tend`].
 const INDEXED_AT_ONCE: usize = 2048;
-
-/// Tokens of outputs that wait which are taken into the history when a sequence is opened.
-const REMEMBERED_AT_ONCE: usize = 1024;
 
 /// Tokens of an answer before any was seen.
 const ANSWER: f32 = 100.0;
@@ -70,8 +66,6 @@ pub struct SpeculationConfig {
     pub sources: Sources,
     /// Most draft tokens of a row.
     pub max_draft: usize,
-    /// Most tokens of outputs of all tenants that are remembered; each takes 30 to 60 bytes.
-    pub history_tokens: usize,
     /// Lengths follow from measurements; otherwise they are always the greatest, for tests.
     pub adaptive: bool,
 }
@@ -89,17 +83,12 @@ pub struct Stats {
     pub active: bool,
     /// Draft tokens of a row, over the last steps that were planned with drafts.
     pub mean_length: f32,
-    /// Tokens of remembered outputs.
-    pub history_tokens: usize,
-    /// Bytes that they take.
-    pub history_bytes: usize,
 }
 
 /// Proposes drafts for all sequences of a planner and decides their lengths.
 pub struct Speculator {
     config: SpeculationConfig,
     sequences: Vec<Sequence>,
-    history: History,
     acceptance: Acceptance,
     control: Control,
     stats: Stats,
@@ -120,7 +109,6 @@ impl Speculator {
     /// For sequences in slots below `max_sequences`.
     pub fn new(config: SpeculationConfig, max_sequences: usize) -> Self {
         Self {
-            history: History::new(if config.sources.has(Source::Suffix) { config.history_tokens } else { 0 }),
             control: Control::new(config.sources.has(Source::Forced)),
             sequences: (0..max_sequences).map(|_| Sequence::new(config.sources)).collect(),
             config,
@@ -142,21 +130,12 @@ impl Speculator {
     ///
     /// # Panics
     /// If the slot is not below `max_sequences`, here and below.
-    pub fn open(
-        &mut self,
-        slot: u32,
-        tenant: u64,
-        tokens: &[u32],
-        prompt_length: usize,
-        prediction: Option<Arc<[u32]>>,
-    ) {
-        self.history.touch(tenant);
-        self.history.ingest(REMEMBERED_AT_ONCE);
+    pub fn open(&mut self, slot: u32, tokens: &[u32], prompt_length: usize, prediction: Option<Arc<[u32]>>) {
         let active = self.active();
         let sequence = &mut self.sequences[slot as usize];
         self.open += usize::from(!sequence.open);
         self.opened += 1;
-        sequence.open(&self.history, tenant, tokens, prompt_length, prediction.as_ref());
+        sequence.open(tokens, prompt_length, prediction.as_ref());
         sequence.watched = self.open <= FEW || self.opened.is_multiple_of(WATCHED);
         if active || sequence.watched {
             sequence.index(INDEXED_AT_ONCE);
@@ -171,7 +150,7 @@ impl Speculator {
             return;
         }
         for &token in tokens {
-            sequence.append(&self.history, token, &mut self.acceptance);
+            sequence.append(token, &mut self.acceptance);
         }
         if active || sequence.watched {
             sequence.index(INDEXED_PER_TOKEN * tokens.len());
@@ -179,31 +158,27 @@ impl Speculator {
         if !active && sequence.watched && sequence.wants_shadow() {
             // So that it is seen when drafts would pay, without sending any.
             self.draft.clear();
-            let common = Common { history: &self.history, acceptance: &self.acceptance };
-            sequence.propose(common, &[], self.config.max_draft, &mut self.draft, &mut self.scratch);
+            sequence.propose(
+                &self.acceptance,
+                &[],
+                self.config.max_draft,
+                &mut self.draft,
+                &mut self.scratch,
+            );
         }
-        self.history.ingest(2 * tokens.len());
     }
 
-    /// A sequence ends or is preempted. `remember`: its output joins its tenant's history.
-    pub fn close(&mut self, slot: u32, remember: bool) {
+    /// A sequence ends or is preempted; `finished` says that its answer is whole.
+    pub fn close(&mut self, slot: u32, finished: bool) {
         let sequence = &mut self.sequences[slot as usize];
-        if sequence.open && remember {
+        if sequence.open && finished {
             self.answer += 0.05 * (sequence.output().len() as f32 - self.answer);
-            if self.config.sources.has(Source::Suffix) {
-                self.history.remember(sequence.tenant, sequence.output());
-            }
         }
         self.open -= usize::from(sequence.open);
         sequence.clear();
     }
 
-    /// Drops the recent outputs of a tenant; what is open goes on, and is remembered when it is closed.
-    pub fn forget(&mut self, tenant: u64) {
-        self.history.forget(tenant);
-    }
-
-    /// Does work that was put off, indexing prompts and outputs: at most `budget` tokens. To be called once a
+    /// Indexes prompts whose indexing was put off: at most `budget` tokens. To be called once a
     /// step, while the device runs.
     pub fn tend(&mut self, budget: usize) {
         let mut left = budget;
@@ -216,7 +191,6 @@ impl Speculator {
             }
             self.tended = (self.tended + 1) % self.sequences.len();
         }
-        self.history.ingest(left);
     }
 
     /// Appends a draft for a sequence, at most `limit` tokens: `forced` ones from a grammar first, then those of the
@@ -229,8 +203,7 @@ impl Speculator {
         let forced = if self.config.sources.has(Source::Forced) { forced } else { &[] };
         let limit = limit.min(self.config.max_draft);
         sequence.index(INDEXED_PER_DRAFT);
-        let common = Common { history: &self.history, acceptance: &self.acceptance };
-        sequence.propose(common, forced, limit, draft, &mut self.scratch)
+        sequence.propose(&self.acceptance, forced, limit, draft, &mut self.scratch)
     }
 
     /// Verification of a row's draft: the first `accepted` tokens were right. `segments` are those that
@@ -289,14 +262,9 @@ impl Speculator {
         }
     }
 
-    /// Counts since the beginning, and what holds now. O(tenants).
+    /// Counts since the beginning, and what holds now.
     pub fn stats(&self) -> Stats {
-        Stats {
-            active: self.active(),
-            history_tokens: self.history.tokens(),
-            history_bytes: self.history.bytes(),
-            ..self.stats.clone()
-        }
+        Stats { active: self.active(), ..self.stats.clone() }
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::acceptance::{Acceptance, Personal};
 use super::draft::Segments;
-use super::proposers::{History, KEPT, Proposer, View, of_sequence};
+use super::proposers::{KEPT, Proposer, View, of_sequence};
 use super::source::{Class, Source, Sources};
 
 /// A draft that is compared with the tokens that come.
@@ -31,7 +31,6 @@ pub(super) struct Sequence {
     pub open: bool,
     /// Drafts are made for it while none are sent.
     pub watched: bool,
-    pub tenant: u64,
     pub personal: Personal,
     tokens: Vec<u32>,
     prompt_length: usize,
@@ -41,13 +40,6 @@ pub(super) struct Sequence {
     shadow: Shadow,
     /// Tokens since the last draft was begun.
     since: usize,
-}
-
-/// The state that all sequences share when a draft is made.
-#[derive(Clone, Copy)]
-pub(super) struct Common<'a> {
-    pub history: &'a History,
-    pub acceptance: &'a Acceptance,
 }
 
 /// Of one source, to be compared with the others.
@@ -63,29 +55,19 @@ impl Sequence {
         Self { proposers: of_sequence(sources), ..Self::default() }
     }
 
-    pub fn open(
-        &mut self,
-        history: &History,
-        tenant: u64,
-        tokens: &[u32],
-        prompt_length: usize,
-        prediction: Option<&Arc<[u32]>>,
-    ) {
+    pub fn open(&mut self, tokens: &[u32], prompt_length: usize, prediction: Option<&Arc<[u32]>>) {
         self.clear();
         self.open = true;
-        self.tenant = tenant;
         self.tokens.extend_from_slice(tokens);
         self.prompt_length = prompt_length.min(tokens.len());
-        let (view, proposers) = self.split(history);
+        let (view, proposers) = self.split();
         proposers.iter_mut().for_each(|proposer| proposer.open(view, prediction));
     }
 
     /// The text that the proposers see, and the proposers.
-    fn split<'a>(&'a mut self, history: &'a History) -> (View<'a>, &'a mut [Box<dyn Proposer>]) {
-        let Self { tokens, prompt_length, indexed, tenant, proposers, .. } = self;
-        let view =
-            View { tokens, prompt_length: *prompt_length, indexed: *indexed, tenant: *tenant, history };
-        (view, proposers)
+    fn split(&mut self) -> (View<'_>, &mut [Box<dyn Proposer>]) {
+        let Self { tokens, prompt_length, proposers, .. } = self;
+        (View { tokens, prompt_length: *prompt_length }, proposers)
     }
 
     /// Forgets the sequence and keeps its memory, within bounds.
@@ -123,11 +105,11 @@ impl Sequence {
     }
 
     /// A token comes: the last draft is judged by it.
-    pub fn append(&mut self, history: &History, token: u32, all: &mut Acceptance) {
+    pub fn append(&mut self, token: u32, all: &mut Acceptance) {
         self.judge(token, all);
         self.since += 1;
         self.tokens.push(token);
-        let (view, proposers) = self.split(history);
+        let (view, proposers) = self.split();
         proposers.iter_mut().for_each(|proposer| proposer.append(view));
     }
 
@@ -157,7 +139,7 @@ impl Sequence {
     /// Appends forced tokens and what the best source adds after them, at most `limit`.
     pub fn propose(
         &mut self,
-        common: Common<'_>,
+        acceptance: &Acceptance,
         forced: &[u32],
         limit: usize,
         draft: &mut Vec<u32>,
@@ -168,7 +150,7 @@ impl Sequence {
         draft.extend_from_slice(forced);
         let mut segments = Segments::default();
         segments.push(Source::Forced, 0, forced.len());
-        if let Some(best) = self.best(common, forced, limit - forced.len(), draft, scratch) {
+        if let Some(best) = self.best(acceptance, forced, limit - forced.len(), draft, scratch) {
             segments.push(best.source, best.class, draft.len() - begin - forced.len());
         }
         let shadow = &mut self.shadow;
@@ -183,16 +165,13 @@ impl Sequence {
     /// Appends the draft of the source with the greatest expected gain.
     fn best(
         &self,
-        common: Common<'_>,
+        acceptance: &Acceptance,
         forced: &[u32],
         limit: usize,
         draft: &mut Vec<u32>,
         scratch: &mut Vec<u32>,
     ) -> Option<Best> {
-        let Self { tokens, prompt_length, indexed, tenant, .. } = self;
-        let history = common.history;
-        let view =
-            View { tokens, prompt_length: *prompt_length, indexed: *indexed, tenant: *tenant, history };
+        let view = View { tokens: &self.tokens, prompt_length: self.prompt_length };
         let (begin, mut best) = (draft.len(), None::<Best>);
         for proposer in &self.proposers {
             scratch.clear();
@@ -201,7 +180,7 @@ impl Sequence {
             segments.push(proposer.source(), class, scratch.len());
             let mut whole = 1.0;
             let gains = segments.positions().map(|(segment, position)| {
-                whole *= common.acceptance.probability(&self.personal, segment, position);
+                whole *= acceptance.probability(&self.personal, segment, position);
                 whole
             });
             let gain = gains.sum();

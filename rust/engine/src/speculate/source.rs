@@ -44,8 +44,6 @@ sources! {
     Prediction = "prediction", true, "the output that the client predicts";
     /// The tokens that followed the same few tokens earlier in the request.
     Ngram = "ngram", true, "what followed the same few tokens earlier in the request";
-    /// The tokens that followed the longest known suffix, in the request or in recent outputs of its tenant.
-    Suffix = "suffix", false, "what followed the longest known suffix, in recent answers of the tenant too";
     /// A smaller model on the device.
     DraftModel = "draft_model", false, "a smaller model";
 }
@@ -65,7 +63,6 @@ impl Source {
             Self::Forced => 0.98,
             Self::Prediction => [0.5, 0.7, 0.8, 0.9, 0.95][usize::from(class.min(4))],
             Self::Ngram => [0.35, 0.5, 0.6, 0.75, 0.85][usize::from(class.min(4))],
-            Self::Suffix => 0.4 + 0.05 * f32::from(class),
             Self::DraftModel => 0.7,
         }
     }

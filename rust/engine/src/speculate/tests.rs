@@ -1,9 +1,9 @@
-//! The speculator by its calls: which source drafts, what is remembered, and the speedup.
+//! The speculator by its calls: which source drafts, and what any calls keep to.
 
 use super::*;
 use proptest::prelude::*;
 
-const HOST: [Source; 4] = [Source::Forced, Source::Prediction, Source::Ngram, Source::Suffix];
+const HOST: [Source; 3] = [Source::Forced, Source::Prediction, Source::Ngram];
 
 /// The host's sources but for these.
 fn without<const N: usize>(left_out: [Source; N]) -> SpeculationConfig {
@@ -17,12 +17,7 @@ fn with_model() -> SpeculationConfig {
 }
 
 fn config() -> SpeculationConfig {
-    SpeculationConfig {
-        sources: HOST.into_iter().collect(),
-        max_draft: 8,
-        history_tokens: 10_000,
-        adaptive: false,
-    }
+    SpeculationConfig { sources: HOST.into_iter().collect(), max_draft: 8, adaptive: false }
 }
 
 fn propose(speculator: &mut Speculator, slot: u32, forced: &[u32]) -> (Vec<u32>, Segments) {
@@ -39,23 +34,23 @@ fn sources(segments: &Segments) -> Vec<Source> {
 #[test]
 fn what_is_forced_comes_first_and_the_others_go_on() {
     let mut speculator = Speculator::new(config(), 2);
-    speculator.open(1, 0, &[1, 2, 3, 4, 5, 6, 7, 1], 8, None);
+    speculator.open(1, &[1, 2, 3, 4, 5, 6, 7, 1], 8, None);
     let (draft, segments) = propose(&mut speculator, 1, &[2, 3]);
     assert_eq!((&draft[..2], &draft[2..6], segments.forced()), (&[2, 3][..], &[4, 5, 6, 7][..], 2));
     assert_eq!(sources(&segments)[0], Source::Forced);
-    let off = without([Source::Ngram, Source::Suffix, Source::Forced]);
+    let off = without([Source::Ngram, Source::Forced]);
     let mut none = Speculator::new(off, 2);
-    none.open(1, 0, &[1, 2, 1], 3, None);
+    none.open(1, &[1, 2, 1], 3, None);
     assert_eq!(propose(&mut none, 1, &[2, 3]).0, [0u32; 0], "switched off");
 }
 
 #[test]
 fn the_better_source_wins_as_it_is_measured() {
-    let mut speculator = Speculator::new(without([Source::Suffix]), 1);
+    let mut speculator = Speculator::new(config(), 1);
     // The client predicts nonsense; the text repeats itself.
     let prompt: Vec<u32> = (0..10).cycle().take(40).collect();
     let nonsense: Arc<[u32]> = (0..400u32).map(|at| 1000 + at).collect();
-    speculator.open(0, 0, &prompt, prompt.len(), Some(nonsense));
+    speculator.open(0, &prompt, prompt.len(), Some(nonsense));
     let mut last = vec![];
     for at in 40..80u32 {
         last = sources(&propose(&mut speculator, 0, &[]).1);
@@ -65,33 +60,14 @@ fn the_better_source_wins_as_it_is_measured() {
 }
 
 #[test]
-fn an_output_helps_its_tenants_next_request_only() {
-    let mut speculator = Speculator::new(config(), 2);
-    let answer: Vec<u32> = (100..200).collect();
-    for (remember, expected) in [(false, &[][..]), (true, &answer[12..20])] {
-        speculator.open(0, 7, &[1, 2, 3], 3, None);
-        speculator.append(0, &answer);
-        speculator.close(0, remember);
-        for (tenant, expected) in [(8, &[][..]), (7, expected)] {
-            speculator.open(1, tenant, &[4, 5], 2, None);
-            speculator.append(1, &answer[..12]);
-            assert_eq!(propose(&mut speculator, 1, &[]).0, expected, "tenant {tenant}, {remember}");
-            speculator.close(1, false);
-        }
-    }
-    assert_eq!(speculator.stats().history_tokens, 100);
-    assert!(speculator.stats().history_bytes > 1000);
-}
-
-#[test]
 fn it_goes_on_after_preemption() {
-    let mut speculator = Speculator::new(without([Source::Ngram, Source::Suffix]), 2);
+    let mut speculator = Speculator::new(without([Source::Ngram]), 2);
     let predicted: Arc<[u32]> = (0..20).collect();
-    speculator.open(0, 0, &[90, 91], 2, Some(predicted.clone()));
+    speculator.open(0, &[90, 91], 2, Some(predicted.clone()));
     speculator.append(0, &[0, 1, 2]);
     let before = propose(&mut speculator, 0, &[]);
     speculator.close(0, false);
-    speculator.open(1, 0, &[90, 91, 0, 1, 2], 2, Some(predicted));
+    speculator.open(1, &[90, 91, 0, 1, 2], 2, Some(predicted));
     assert_eq!(propose(&mut speculator, 1, &[]), before);
     assert_eq!(before.0, [3, 4, 5, 6, 7, 8, 9, 10]);
 }
@@ -100,7 +76,7 @@ fn it_goes_on_after_preemption() {
 fn a_long_prompt_is_indexed_in_pieces() {
     let mut speculator = Speculator::new(config(), 3);
     let prompt: Vec<u32> = (0..10_000).chain(9_000..9_010).collect();
-    speculator.open(2, 0, &prompt, prompt.len(), None);
+    speculator.open(2, &prompt, prompt.len(), None);
     assert!(propose(&mut speculator, 2, &[]).0.is_empty());
     for _ in 0..9 {
         speculator.tend(1000);
@@ -110,10 +86,10 @@ fn a_long_prompt_is_indexed_in_pieces() {
 
 #[test]
 fn some_are_watched_while_none_are_sent_and_the_others_indexed_when_asked() {
-    let adaptive = SpeculationConfig { adaptive: true, ..without([Source::Suffix]) };
+    let adaptive = SpeculationConfig { adaptive: true, ..config() };
     let mut speculator = Speculator::new(adaptive, 16);
     let text: Vec<u32> = (0..50).chain(0..10).collect();
-    (0..16).for_each(|slot| speculator.open(slot, 0, &text, text.len(), None));
+    (0..16).for_each(|slot| speculator.open(slot, &text, text.len(), None));
     assert!(!speculator.active());
     let watched = (0..16).filter(|&slot| speculator.sequences[slot].watched).count();
     let indexed = (0..16).filter(|&slot| speculator.sequences[slot].behind() == 0).count();
@@ -128,7 +104,7 @@ fn some_are_watched_while_none_are_sent_and_the_others_indexed_when_asked() {
 #[test]
 fn what_was_verified_is_counted_by_source_and_position() {
     let mut speculator = Speculator::new(with_model(), 1);
-    speculator.open(0, 0, &[1, 2, 3, 1, 2], 5, None);
+    speculator.open(0, &[1, 2, 3, 1, 2], 5, None);
     let mut segments = Segments::default();
     segments.push(Source::Forced, 0, 2);
     segments.push_device(3);
@@ -144,8 +120,8 @@ fn what_was_verified_is_counted_by_source_and_position() {
 fn everything_is_sent_if_nothing_is_measured() {
     let mut speculator = Speculator::new(with_model(), 2);
     assert!(speculator.active());
-    speculator.open(0, 0, &[1, 2, 3, 1, 2], 5, None);
-    speculator.open(1, 0, &[5], 1, None);
+    speculator.open(0, &[1, 2, 3, 1, 2], 5, None);
+    speculator.open(1, &[5], 1, None);
     let rows = [0, 1].map(|slot| {
         let segments = propose(&mut speculator, slot, &[]).1;
         Row { slot, segments, device: 4, lacks: 0, left: 100 }
@@ -175,7 +151,7 @@ fn served(token: u64, wrong: usize, steps: usize) -> f64 {
                 let predicted =
                     (0..400).map(|at| truth(slot, at) + u32::from(at % wrong == wrong - 1) * 9999);
                 speculator.close(slot as u32, true);
-                speculator.open(slot as u32, slot as u64, &[77], 1, Some(predicted.collect()));
+                speculator.open(slot as u32, &[77], 1, Some(predicted.collect()));
                 *age = 0;
             }
             let mut draft = vec![];
@@ -228,7 +204,7 @@ fn a_prediction_speeds_up_what_follows_it_and_slows_nothing_down() {
 
 #[derive(Debug, Clone)]
 enum Call {
-    Open(u32, u64, Vec<u32>, usize, Option<Vec<u32>>),
+    Open(u32, Vec<u32>, usize, Option<Vec<u32>>),
     Append(u32, Vec<u32>),
     Close(u32, bool),
     Propose(u32, Vec<u32>, usize),
@@ -236,17 +212,15 @@ enum Call {
     Plan(usize, usize),
     Observe(usize, usize, usize, bool, u64, usize),
     Tend(usize),
-    Forget(u64),
 }
 
 fn call() -> impl Strategy<Value = Call> {
     let tokens = |most| prop::collection::vec(0u32..5, 0..most);
     prop_oneof![
-        (0u32..4, 0u64..3, tokens(40), 0usize..40, prop::option::of(tokens(30))).prop_map(
-            |(slot, tenant, text, prompt, prediction)| Call::Open(slot, tenant, text, prompt, prediction)
-        ),
+        (0u32..4, tokens(40), 0usize..40, prop::option::of(tokens(30)))
+            .prop_map(|(slot, text, prompt, prediction)| Call::Open(slot, text, prompt, prediction)),
         (0u32..4, tokens(6)).prop_map(|(slot, text)| Call::Append(slot, text)),
-        (0u32..4, any::<bool>()).prop_map(|(slot, remember)| Call::Close(slot, remember)),
+        (0u32..4, any::<bool>()).prop_map(|(slot, finished)| Call::Close(slot, finished)),
         (0u32..4, tokens(6), 0usize..12).prop_map(|(slot, forced, limit)| Call::Propose(slot, forced, limit)),
         (0u32..4, 0usize..12).prop_map(|(slot, accepted)| Call::Judge(slot, accepted)),
         (0usize..6, 0usize..2).prop_map(|(device, prefill)| Call::Plan(device, prefill)),
@@ -260,7 +234,6 @@ fn call() -> impl Strategy<Value = Call> {
                 prompt
             )),
         (0usize..50).prop_map(Call::Tend),
-        (0u64..3).prop_map(Call::Forget),
     ]
 }
 
@@ -268,17 +241,16 @@ proptest! {
     /// Any calls in any order: nothing panics, limits hold, lengths are within what was proposed.
     #[test]
     fn any_calls(calls in prop::collection::vec(call(), 0..120), adaptive in any::<bool>()) {
-        let history_tokens = 50;
-        let config = SpeculationConfig { adaptive, history_tokens, max_draft: 6, ..with_model() };
+        let config = SpeculationConfig { adaptive, max_draft: 6, ..with_model() };
         let mut speculator = Speculator::new(config, 4);
         let mut segments = [Segments::default(); 4];
         for call in calls {
             match call {
-                Call::Open(slot, tenant, text, prompt, prediction) => {
-                    speculator.open(slot, tenant, &text, prompt, prediction.map(Into::into));
+                Call::Open(slot, text, prompt, prediction) => {
+                    speculator.open(slot, &text, prompt, prediction.map(Into::into));
                 }
                 Call::Append(slot, text) => speculator.append(slot, &text),
-                Call::Close(slot, remember) => speculator.close(slot, remember),
+                Call::Close(slot, finished) => speculator.close(slot, finished),
                 Call::Propose(slot, forced, limit) => {
                     let mut draft = vec![99];
                     segments[slot as usize] = speculator.propose(slot, &forced, limit, &mut draft);
@@ -304,9 +276,7 @@ proptest! {
                     speculator.observe(&StepOutcome { rows, prompt_tokens, drafted, accepted, device_iterations, caught_up: 0, speculative, busy_ns, idle_ns });
                 }
                 Call::Tend(budget) => speculator.tend(budget),
-                Call::Forget(tenant) => speculator.forget(tenant),
             }
-            prop_assert!(speculator.stats().history_tokens <= history_tokens);
         }
     }
 }

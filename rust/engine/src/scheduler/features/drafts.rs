@@ -64,8 +64,6 @@ pub(in crate::scheduler) struct DraftedRow<'a> {
 /// The state of a request where drafts are on.
 #[derive(Default)]
 struct Answer {
-    /// Names the recent answers that it is drafted from, and joins.
-    history: u64,
     /// The answer that its client predicts.
     prediction: Option<Arc<[u32]>>,
     /// Draft tokens that were right, and wrong.
@@ -128,21 +126,14 @@ impl Drafts {
         let Some(enabled) = &mut self.enabled else { return };
         let Some(answer) = enabled.requests.get(id) else { return };
         enabled.computed[slot as usize] = 0;
-        enabled.speculator.open(slot, answer.history, tokens, prompt_length, answer.prediction.clone());
+        enabled.speculator.open(slot, tokens, prompt_length, answer.prediction.clone());
     }
 
-    /// A sequence has left the table; `remember` says that its answer may help others of its tenant.
-    pub fn close(&mut self, slot: u32, remember: bool) {
+    /// A sequence has left the table; `finished` says that its answer is whole.
+    pub fn close(&mut self, slot: u32, finished: bool) {
         if let Some(enabled) = &mut self.enabled {
-            enabled.speculator.close(slot, remember);
+            enabled.speculator.close(slot, finished);
             enabled.idle_since_ns = None;
-        }
-    }
-
-    /// Drops the recent answers of a tenant under a salt; those under way are remembered when they end.
-    pub fn forget(&mut self, tenant: u64, cache_salt: u64) {
-        if let Some(enabled) = &mut self.enabled {
-            enabled.speculator.forget(history_of(tenant, cache_salt));
         }
     }
 
@@ -250,15 +241,11 @@ impl Drafts {
     }
 
     /// Counts of drafts by name, and what holds now: `drafted_<source>` and `accepted_<source>`, the same with
-    /// `_<position>`, tokens and bytes of the history, whether drafts pay.
+    /// `_<position>`, whether drafts pay.
     pub fn stats(&self) -> Vec<(String, u64)> {
         let Some(enabled) = &self.enabled else { return Vec::new() };
         let speculation = enabled.speculator.stats();
-        let mut stats = vec![
-            ("speculation_active".to_owned(), u64::from(speculation.active)),
-            ("speculation_history_tokens".to_owned(), speculation.history_tokens as u64),
-            ("speculation_history_bytes".to_owned(), speculation.history_bytes as u64),
-        ];
+        let mut stats = vec![("speculation_active".to_owned(), u64::from(speculation.active))];
         for &source in Source::ALL {
             let (name, at) = (source.name(), source as usize);
             stats.push((format!("drafted_{name}"), speculation.proposed[at]));
@@ -336,8 +323,7 @@ impl RowFeature for Drafts {
         if let Some(enabled) = &mut self.enabled {
             let prediction: Arc<[u32]> = token_ids(&submit.prediction);
             let prediction = Some(prediction).filter(|tokens| !tokens.is_empty());
-            let history = history_of(submit.tenant, submit.cache_salt);
-            enabled.requests.insert(id, Answer { history, prediction, ..Answer::default() });
+            enabled.requests.insert(id, Answer { prediction, ..Answer::default() });
         }
         Ok(())
     }
@@ -363,9 +349,4 @@ impl RowFeature for Drafts {
             enabled.requests.remove(id);
         }
     }
-}
-
-/// The history of a tenant under a salt: both are hashes of names, and neither alone is enough.
-fn history_of(tenant: u64, cache_salt: u64) -> u64 {
-    tenant ^ cache_salt.rotate_left(32)
 }

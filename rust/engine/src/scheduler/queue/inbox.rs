@@ -57,7 +57,7 @@ impl Planner {
     fn take(&mut self, kv: &mut KvAllocator, bytes: &[u8]) -> Result<bool> {
         if !matches!(
             tag(bytes),
-            Ok("submit" | "abort" | "abort_frontend" | "stop_matched" | "forget_answers" | "grammars_ready")
+            Ok("submit" | "abort" | "abort_frontend" | "stop_matched" | "grammars_ready")
         ) {
             return Ok(false);
         }
@@ -81,10 +81,6 @@ impl Planner {
                 if let Some(id) = self.requests.find(key) {
                     self.end(kv, id, FinishReason::Stop);
                 }
-                Ok(true)
-            }
-            Ok(Message::ForgetAnswers((tenant, cache_salt))) => {
-                self.features.drafts.forget(tenant, cache_salt);
                 Ok(true)
             }
             // The message has woken the scheduler, which collects grammars with every call.

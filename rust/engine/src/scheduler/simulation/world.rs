@@ -82,7 +82,6 @@ impl World {
             let config = SpeculationConfig {
                 sources: Source::ALL.iter().copied().filter(|&source| wanted(source)).collect(),
                 max_draft: setup.drafts.most(),
-                history_tokens: 100,
                 adaptive: false,
             };
             planner.set_speculation(config, moves);

@@ -3,21 +3,13 @@
 //!
 //! ```text
 //!  prediction     follows the output that the client predicts
-//!  suffix         the longest known suffix ─► automaton (over chunks and edges); history: recent outputs by tenant
 //!  ngram          the last few tokens earlier in the request
 //! ```
 //!
 //! Forced tokens and those of the draft model need no proposer: the grammar and the device give them.
 
-mod automaton;
-mod chunks;
-mod edges;
-mod history;
 mod ngram;
 mod prediction;
-mod suffix;
-
-pub(super) use history::History;
 
 use std::sync::Arc;
 
@@ -59,11 +51,6 @@ pub(super) struct View<'a> {
     pub tokens: &'a [u32],
     /// The first so many tokens are the prompt.
     pub prompt_length: usize,
-    /// The first so many tokens were given to [`Proposer::index`].
-    pub indexed: usize,
-    pub tenant: u64,
-    /// Recent outputs of all tenants.
-    pub history: &'a History,
 }
 
 impl<'a> View<'a> {
@@ -97,10 +84,7 @@ pub(super) trait Proposer: Send {
 
 /// The proposers of a slot; of equally good drafts the first one's is taken.
 pub(super) fn of_sequence(sources: Sources) -> Vec<Box<dyn Proposer>> {
-    let all: [Box<dyn Proposer>; 3] = [
-        Box::<prediction::PredictionProposer>::default(),
-        Box::<suffix::SuffixProposer>::default(),
-        Box::<ngram::NgramIndex>::default(),
-    ];
+    let all: [Box<dyn Proposer>; 2] =
+        [Box::<prediction::PredictionProposer>::default(), Box::<ngram::NgramIndex>::default()];
     all.into_iter().filter(|proposer| sources.has(proposer.source())).collect()
 }

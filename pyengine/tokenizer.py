@@ -100,11 +100,13 @@ class Tokenizer:
             InvalidRequestError: ``text`` holds half of a surrogate pair.
         """
         try:
-            ids: list[int] = self._inner.encode(text, add_special_tokens=add_special_tokens).ids
+            # A batch of one: `encode` keeps the GIL, 65 ms for 28,000 tokens, a batch gives it up.
+            (encoding,) = self._inner.encode_batch([text], add_special_tokens=add_special_tokens)
         except (UnicodeEncodeError, TypeError) as error:
             raise InvalidRequestError(
                 f"the prompt is not valid Unicode: {error}", param="prompt"
             ) from None
+        ids: list[int] = encoding.ids
         return ids
 
     async def encode_async(self, text: str, add_special_tokens: bool = True) -> list[int]:

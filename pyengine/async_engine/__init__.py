@@ -4,13 +4,12 @@ Here are conversations; what an engine does with plain texts is in :mod:`.texts`
 """
 
 import asyncio
-import contextlib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
 from pyengine._core import Stage
-from pyengine.async_engine.texts import TextEngine
+from pyengine.async_engine.texts import Prepared, TextEngine
 from pyengine.chat.answer_spec import AnswerSpec
 from pyengine.chat.content_tokens import Prompt
 from pyengine.chat.generation import ChatGeneration
@@ -91,7 +90,11 @@ class AsyncEngine(TextEngine):
         template_arguments: dict[str, Any] | None = None,
         **options: Unpack[RequestKeywords],
     ) -> ChatGeneration:
-        """Answer a conversation, through the model's chat template and in its chat format::
+        """Answer a conversation, through the model's chat template and in its chat format.
+
+        Returns at once. What takes its time (a long conversation, a template that is new) is
+        rendered and tokenized on a thread; what is wrong with it is raised where the answer is
+        awaited::
 
             answer = await engine.chat(messages, grammar=json_schema(City))
             city = parse_answer(answer.text, City)
@@ -127,15 +130,30 @@ class AsyncEngine(TextEngine):
             chat_template=chat_template,
             template_arguments=template_arguments,
         )
-        handler = self.handler.for_template(chat_template)
-        read, others = self._read(messages, handler)
+        self._connected()
         checked = checked_params(params, self.default_sampling_params)
-        self.timeline.begin()
-        spec = handler.prepare(read, checked, chat_options, others)
-        self.timeline.end_span(Stage.TEMPLATE)
-        token_ids = self._chat_tokens(spec.prompt, handler)
-        request_options = RequestOptions(grammar=spec.grammar, **options)
-        return spec.answer(self.begin(token_ids, spec.params, request_options))
+        if chat_template is None:
+            read, others = self._read(messages, self.handler)
+            prepared = self._prepare_on_loop(read, checked, chat_options, others)
+            if prepared is not None:
+                spec, token_ids = prepared
+                asked = RequestOptions(grammar=spec.grammar, **options)
+                return spec.answer(self.begin(token_ids, spec.params, asked))
+        specs: list[AnswerSpec] = []
+
+        async def prepare() -> Prepared:
+            handler = await self._handler_of(chat_options)
+            read, others = self._read(messages, handler)
+            spec, token_ids = await self._prepare_on_thread(
+                handler, read, checked, chat_options, others
+            )
+            specs.append(spec)
+            return token_ids, spec.params, RequestOptions(grammar=spec.grammar, **options)
+
+        spelled = checked.logprobs is not None or options.get("prompt_logprobs") is not None
+        return ChatGeneration(
+            self._begin_later(prepare(), spelled=spelled), lambda: specs[0].reading()
+        )
 
     def render(
         self,
@@ -175,29 +193,62 @@ class AsyncEngine(TextEngine):
     ) -> tuple[AnswerSpec, list[int]]:
         """How a conversation is answered, and the token ids of its prompt.
 
-        What is large, and a template that takes its time, leaves the loop to others meanwhile.
+        A large conversation, and a template that takes its time, go to a thread.
 
         Raises:
             InvalidRequestError: As :meth:`ChatHandler.prepare`.
             ContextLengthError: It is so long that it cannot fit the context.
         """
-        handler, spec, start = self.handler, None, self.timeline.begin()
-        if options.chat_template is not None:
-            handler = await asyncio.to_thread(handler.for_template, options.chat_template)
-        if is_small(messages, options):
-            with contextlib.suppress(TemplateTimeoutError):
-                spec = handler.prepare(messages, params, options, (), ON_LOOP_SECONDS)
-        if spec is None:
-            spec = await asyncio.to_thread(handler.prepare, messages, params, options)
+        prepared = self._prepare_on_loop(messages, params, options)
+        if prepared is not None:
+            return prepared
+        handler = await self._handler_of(options)
+        return await self._prepare_on_thread(handler, messages, params, options)
+
+    def _prepare_on_loop(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams,
+        options: ChatOptions,
+        others: Sequence[dict[str, Any]] = (),
+    ) -> tuple[AnswerSpec, list[int]] | None:
+        """As :meth:`prepare`, of what takes a few milliseconds; None for all else."""
+        if options.chat_template is not None or not is_small(messages, options):
+            return None
+        start = self.timeline.begin()
+        try:
+            spec = self.handler.prepare(messages, params, options, others, ON_LOOP_SECONDS)
+        except TemplateTimeoutError:
+            return None
+        finally:
+            self.timeline.span(Stage.TEMPLATE, start)
+        prompt = spec.prompt
+        if prompt.respelled is not None or len(prompt.text) >= OFF_LOOP_CHARACTERS:
+            return None
+        return spec, self._chat_tokens(prompt, self.handler)
+
+    async def _prepare_on_thread(
+        self,
+        handler: ChatHandler,
+        messages: Sequence[Message],
+        params: SamplingParams,
+        options: ChatOptions,
+        others: Sequence[dict[str, Any]] = (),
+    ) -> tuple[AnswerSpec, list[int]]:
+        start = self.timeline.begin()
+        spec = await asyncio.to_thread(handler.prepare, messages, params, options, others)
         self.timeline.span(Stage.TEMPLATE, start)
-        prompt, start = spec.prompt, self.timeline.begin()
-        self.tokenizer.check_length(prompt.text, self.max_context)
-        if prompt.respelled is None and len(prompt.text) < OFF_LOOP_CHARACTERS:
-            token_ids = handler.encode(prompt)
-        else:
-            token_ids = await asyncio.to_thread(handler.encode, prompt)
+        start = self.timeline.begin()
+        self.tokenizer.check_length(spec.prompt.text, self.max_context)
+        token_ids = await asyncio.to_thread(handler.encode, spec.prompt)
         self.timeline.span(Stage.TOKENIZE, start)
         return spec, token_ids
+
+    async def _handler_of(self, options: ChatOptions) -> ChatHandler:
+        """The handler of a request, whose own template is compiled on a thread."""
+        if options.chat_template is None:
+            return self.handler
+        return await asyncio.to_thread(self.handler.for_template, options.chat_template)
 
     def _read(
         self, messages: Sequence[dict[str, Any]], handler: ChatHandler

@@ -1,7 +1,7 @@
 """What an engine does with texts and token ids: generate, embed, score, report."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self, Unpack, cast, overload
@@ -25,11 +25,15 @@ from pyengine.request.embedding import Embedding, VectorForm
 from pyengine.request.generation import Generation
 from pyengine.request.generation_config import GenerationConfig, generation_config
 from pyengine.request.options import EmbedKeywords, GenerateKeywords, RequestOptions
+from pyengine.request.request import RequestActor
 from pyengine.request.submission import RequestBuilder, checked_params
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry import Totals
-from pyengine.tokenizer import Tokenizer
+from pyengine.tokenizer import OFF_LOOP_CHARACTERS, Tokenizer
+
+Prepared = tuple[Sequence[int], SamplingParams, RequestOptions]
+"""What a request begins with: its token ids, and what is asked of the answer."""
 
 
 class TextEngine(Connection):
@@ -79,6 +83,7 @@ class TextEngine(Connection):
         slot = placement.frontend_slot()
         self.generation_config = GenerationConfig()
         self.admission = Admission(config, slot.heartbeat, slot.index)
+        self._preparations: set[asyncio.Task[RequestActor]] = set()
         super().__init__(config, placement, self.recorder.timeline(Track.FRONTEND))
 
     @property
@@ -130,6 +135,9 @@ class TextEngine(Connection):
     ) -> Generation:
         """Continue ``prompt``: iterate the result for updates, or await it for the whole.
 
+        Returns at once. A long text is tokenized on a thread; what is wrong with it is raised where
+        the result is awaited.
+
         Args:
             prompt: Text, or token ids.
             params: How tokens are chosen and when to end; None is
@@ -147,12 +155,25 @@ class TextEngine(Connection):
         """
         self._connected()
         checked = checked_params(params, self.default_sampling_params)
-        return self.begin(prompt, checked, RequestOptions(**options))
+        asked = RequestOptions(**options)
+        if isinstance(prompt, str) and len(prompt) >= OFF_LOOP_CHARACTERS:
+            preparation = self._tokenized(prompt, checked, asked)
+            return self._begin_later(preparation, spelled=_spelled(checked, asked))
+        return self.begin(prompt, checked, asked)
 
     def begin(
         self, prompt: str | Sequence[int], params: SamplingParams, options: RequestOptions
     ) -> Generation:
         """As :meth:`generate`, with ``params`` that were validated: once for many answers."""
+        frontend = self._connected()
+        actor = self._begin(prompt, params, options)
+        ready = self.tokenizer.load_bytes if _spelled(params, options) else None
+        return Generation(actor, frontend.abort, ready)
+
+    def _begin(
+        self, prompt: str | Sequence[int], params: SamplingParams, options: RequestOptions
+    ) -> RequestActor:
+        """Begin a request."""
         frontend = self._connected()
         if options.pooling is None and not self.vectors.generates:
             raise InvalidRequestError(
@@ -161,10 +182,29 @@ class TextEngine(Connection):
         submit = self._request_builder.submit(
             frontend.next_key(), prompt, params, options, self.info
         )
-        actor = frontend.submit(submit, self.tokenizer.token_bytes)
-        spelled = params.logprobs is not None or options.prompt_logprobs is not None
-        ready = self.tokenizer.load_bytes if spelled else None
-        return Generation(actor, frontend.abort, ready)
+        return frontend.submit(submit, self.tokenizer.token_bytes)
+
+    def _begin_later(
+        self, preparation: Coroutine[Any, Any, Prepared], *, spelled: bool
+    ) -> Generation:
+        """Begin a request when its ``preparation`` is done, which goes on beside the loop.
+
+        ``spelled`` says that its answer needs the bytes of tokens.
+        """
+        frontend = self._connected()
+
+        async def begin() -> RequestActor:
+            return self._begin(*await preparation)
+
+        task = asyncio.create_task(begin())
+        self._preparations.add(task)
+        task.add_done_callback(self._preparations.discard)
+        return Generation(task, frontend.abort, self.tokenizer.load_bytes if spelled else None)
+
+    async def _tokenized(
+        self, prompt: str, params: SamplingParams, options: RequestOptions
+    ) -> Prepared:
+        return await self.encode(prompt), params, options
 
     async def prompt_logprobs(
         self,
@@ -291,10 +331,17 @@ class TextEngine(Connection):
 
     async def drained(self) -> None:
         """Wait until no request is left."""
+        while self._preparations:
+            await asyncio.wait(self._preparations)
         await self._connected().drained()
 
 
 _PROMPT_ALONE = SamplingParams(max_tokens=0)
+
+
+def _spelled(params: SamplingParams, options: RequestOptions) -> bool:
+    """Whether an answer has log-probabilities, which are read with the bytes of tokens."""
+    return params.logprobs is not None or options.prompt_logprobs is not None
 
 
 def _config(model: str | Path | None, settings: dict[str, Any]) -> EngineConfig:

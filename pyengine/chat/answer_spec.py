@@ -45,8 +45,12 @@ class AnswerSpec:
 
     def answer(self, generation: Generation) -> ChatGeneration:
         """The answer that ``generation`` writes, from this spec's prompt, params and grammar."""
+        return ChatGeneration(generation, self.reading)
+
+    def reading(self) -> tuple[Reader | None, tuple[str, ...]]:
+        """A reader of one answer, None where all of it is text; and what to warn of."""
         if self._format is None:
-            return ChatGeneration(generation, None, self.warnings)
+            return None, self.warnings
         parser = self._format.parser(
             self._tools, reasoning_open=self._reasoning_open, content=self._content
         )
@@ -57,4 +61,4 @@ class AnswerSpec:
             count=self._count,
             reasoning_open=self._reasoning_open,
         )
-        return ChatGeneration(generation, reader, self.warnings + self._schema_warnings)
+        return reader, self.warnings + self._schema_warnings

@@ -196,8 +196,8 @@ class _RenamedTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids that the tokenizer itself gives its tokens."""
-        ids = self._inner.encode(text, add_special_tokens=False).ids
-        return [self._ids.get(each, each) for each in ids]
+        (encoding,) = self._inner.encode_batch([text], add_special_tokens=False)  # gives up the GIL
+        return [self._ids.get(each, each) for each in encoding.ids]
 
 
 def _holds(value: Any, character: str) -> bool:

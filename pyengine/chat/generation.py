@@ -15,6 +15,8 @@ from pyengine.request.generation import Generation
 from pyengine.request.growing_text import GrowingText
 
 Entries = tuple[TokenLogprob, ...]
+Reading = Callable[[], tuple[Reader | None, tuple[str, ...]]]
+"""The reader of an answer, None where all of it is text; and what to warn of."""
 
 
 class _SoFar:
@@ -80,13 +82,13 @@ class ChatGeneration:
     def __init__(
         self,
         generation: Generation,
-        reader: Reader | None = None,
-        warnings: tuple[str, ...] = (),
+        reading: Reading = lambda: (None, ()),
     ) -> None:
-        """Read ``generation``; without a reader all of it is text."""
+        """Read ``generation`` by ``reading``, which is called once the request has begun."""
         self.generation = generation
-        self._reader = reader
-        self._warnings = warnings
+        self._reading: Reading | None = reading
+        self._reader: Reader | None = None
+        self._warnings: tuple[str, ...] = ()
         self._so_far = _SoFar()
 
     @property
@@ -118,6 +120,8 @@ class ChatGeneration:
 
     def _read(self, update: Update) -> ChatUpdate:
         """The update of the answer that one of the generation makes."""
+        if self._reading is not None:
+            (self._reader, self._warnings), self._reading = self._reading(), None
         if self._reader is None:
             made = ChatUpdate(
                 update.text,

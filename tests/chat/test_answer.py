@@ -63,7 +63,7 @@ class _Generation:
 def _answer(updates: list[Update], error: Exception | None = None, **options: Any) -> Any:
     parser = QWEN3.parser([Tool("now")], reasoning_open=bool(options.get("reasoning_open")))
     generation: Any = _Generation(updates, error)
-    return ChatGeneration(generation, Reader(parser, **options))
+    return ChatGeneration(generation, lambda: (Reader(parser, **options), ()))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ async def test_an_error_is_raised_and_leaving_aborts() -> None:
 
 async def test_warnings_come_with_the_first_update() -> None:
     generation: Any = _Generation([_update("a"), _update("b", [], "stop")])
-    answer = ChatGeneration(generation, None, ("careful",))
+    answer = ChatGeneration(generation, lambda: (None, ("careful",)))
     assert [update.warnings async for update in answer] == [("careful",), ()]
     assert (await answer).warnings == ("careful",)
     assert (await answer).message == {"role": "assistant", "content": "ab"}
@@ -172,7 +172,7 @@ class _Endless(_Generation):
 
 async def test_a_long_answer_is_a_few_bytes_a_token() -> None:
     generation: Any = _Endless([])
-    answer = ChatGeneration(generation, Reader(QWEN3.parser([Tool("now")])))
+    answer = ChatGeneration(generation, lambda: (Reader(QWEN3.parser([Tool("now")])), ()))
     await anext(answer)
     tracemalloc.start()
     try:

@@ -26,7 +26,7 @@ RATE = 3.0
 STEP_MS = 8.0
 SEQUENCES = 16
 SKIP = 60  # the trace begins slowly: until here three times its rate is no overload
-AGING_S = 10.0  # rust/engine/src/scheduler/queue/policy/mod.rs
+AGING_S = 10.0  # rust/scheduler/src/queue/policy/mod.rs
 SLACK_S = 0.5  # several prefills share a step; the first token tells of its end, not its beginning
 
 

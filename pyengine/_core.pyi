@@ -232,7 +232,7 @@ class KvAllocator:
 class StepHeader:
     """The index of each number in a step's ``header``.
 
-    ``rust/engine/src/scheduler/step/buffers.rs`` declares the numbers and their meanings.
+    ``rust/scheduler/src/step/buffers.rs`` declares the numbers and their meanings.
     """
 
     NUM_ROWS: Final[int]
@@ -264,7 +264,7 @@ class StepLayout:
     """Where each field of a step lies in the one buffer that planner and runner share.
 
     Fields begin at multiples of 64 bytes; ``header`` says how much of each counts in a step. The
-    fields are declared in ``rust/engine/src/scheduler/step/buffers.rs``; :meth:`meanings` describes
+    fields are declared in ``rust/scheduler/src/step/buffers.rs``; :meth:`meanings` describes
     them.
 
     Rows that decode come first, rows that prefill follow. A sequence keeps its index until it ends

@@ -9,7 +9,7 @@
         └───── Report, ... ─────┘    └───── StopMatched ──────┘
 
 On a ring a message is msgpack ``[tag, body]``; a body is the array of its fields, in the order of
-``rust/engine/src/messages.rs``. Messages between Scheduler and Detokenizer are Rust only; this file
+``rust/messages/src/lib.rs``. Messages between Scheduler and Detokenizer are Rust only; this file
 has the messages that Python writes or reads.
 """
 

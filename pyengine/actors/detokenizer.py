@@ -1,7 +1,7 @@
 """The Detokenizer actor: a Rust thread that turns tokens into text and never takes the GIL.
 
 Bytes of tokens, UTF-8 assembly, stop strings and the deltas for each frontend are all in
-``rust/engine/src/detokenizer``; this file starts it and waits for its end.
+``rust/detokenizer/src``; this file starts it and waits for its end.
 """
 
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ several *tables*, each with a page for its own layers::
 A layer with larger heads than others takes several neighbouring slots, and is named as often in its
 table; one that attends to another layer's keys and values takes none.
 
-Imports no torch. ``rust/engine/src/kv_allocator`` has the blocks of these groups.
+Imports no torch. ``rust/kv_allocator/src`` has the blocks of these groups.
 """
 
 import math

@@ -1,6 +1,6 @@
 """The names of a step's fields, for classes that hold a view of each: numpy arrays, torch tensors.
 
-``rust/engine/src/scheduler/step/buffers.rs`` declares each field with its type and place, and
+``rust/scheduler/src/step/buffers.rs`` declares each field with its type and place, and
 ``kernels/cpu/src/sampler/sampling_row.rs`` the fields of a sampling row. A test compares the names
 here with :meth:`pyengine._core.StepLayout.fields`.
 """

@@ -11,7 +11,7 @@
 ``busy_ns`` and ``idle_ns`` the time line; ``step_histogram`` the step times. The difference of two
 (``later.since(earlier)``) is a window, with its ``exposed_cpu_ratio``.
 
-Stages and tracks are named once, in ``rust/engine/src/telemetry/stage.rs``. Switching off:
+Stages and tracks are named once, in ``rust/telemetry/src/stage.rs``. Switching off:
 ``engine.recorder.enabled = False``, at any time, for all processes of the engine.
 """
 

@@ -1,6 +1,6 @@
 """The planner through Python: buffers, mailboxes, errors, and requests run to their end.
 
-What the planner decides is held to a model of the device in rust/engine/src/scheduler/simulation.
+What the planner decides is held to a model of the device in rust/scheduler/src/simulation.
 """
 
 from collections import deque

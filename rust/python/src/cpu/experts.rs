@@ -1,0 +1,120 @@
+//! `pyengine._core.CpuExperts`: the experts of a layer and how tokens are sent to them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pyengine_kernels_cpu::activation::Activation;
+use pyengine_kernels_cpu::experts::{self, Layers, Router};
+use pyengine_kernels_cpu::threads::Threads;
+use pyo3::prelude::*;
+
+use super::elementwise;
+use super::linear::CpuLinear;
+use super::tensor::{CpuTensor, by_element, invalid};
+use crate::errors::{Raise, guarded};
+use pyengine_base::error::Error;
+
+/// The experts of a layer, for `CpuKernels.experts`.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuExperts {
+    gate_up: Vec<Py<CpuLinear>>,
+    down: Vec<Py<CpuLinear>>,
+    activation: Activation,
+    router: Router,
+    weighs_inputs: bool,
+    /// The number of the first one here.
+    first: usize,
+    /// Rows of each expert, here or elsewhere, so far.
+    routed: Vec<AtomicU64>,
+}
+
+#[pymethods]
+impl CpuExperts {
+    #[new]
+    #[pyo3(signature = (gate_up, down, activation, *, chosen, sigmoid = false, normalized = false, scale = 1.0,
+        bias = None, groups = 1, chosen_groups = 1, limit = None, scales = None, weighs_inputs = false, first = 0, count = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        gate_up: Vec<Py<CpuLinear>>,
+        down: Vec<Py<CpuLinear>>,
+        activation: &str,
+        chosen: usize,
+        sigmoid: bool,
+        normalized: bool,
+        scale: f32,
+        bias: Option<Vec<f32>>,
+        groups: usize,
+        chosen_groups: usize,
+        limit: Option<f32>,
+        scales: Option<Vec<f32>>,
+        weighs_inputs: bool,
+        first: usize,
+        count: Option<usize>,
+    ) -> PyResult<Self> {
+        let activation = elementwise::activation(activation, limit).map_err(Raise::raise)?;
+        let (bias, scales) = (bias.unwrap_or_default(), scales.unwrap_or_default());
+        guarded(|| {
+            let here = gate_up.len();
+            let count = count.unwrap_or(here);
+            let fits = gate_up.iter().zip(&down).all(|(gate_up, down)| {
+                let (gate_up, down) = (&gate_up.get().inner, &down.get().inner);
+                gate_up.outputs() == 2 * down.inputs()
+                    && gate_up.inputs() == down.outputs()
+                    && gate_up.inputs() == gate_up.inputs().max(1)
+            });
+            let width = gate_up.first().map_or(0, |first| first.get().inner.inputs());
+            let same = gate_up.iter().all(|one| one.get().inner.inputs() == width);
+            if here == 0 || down.len() != here || !fits || !same {
+                return invalid(
+                    "experts have a gate_up [2 * inner, hidden] and a down [hidden, inner] each".into(),
+                );
+            }
+            if first.checked_add(here).is_none_or(|end| end > count) {
+                return invalid(format!("{here} experts from {first} on are not among {count}"));
+            }
+            if !(1..=count).contains(&chosen) || groups == 0 || !count.is_multiple_of(groups) {
+                return invalid(format!("{chosen} of {count} experts in {groups} groups cannot be chosen"));
+            }
+            for (name, numbers) in [("a bias has", &bias), ("scales have", &scales)] {
+                if !numbers.is_empty() && numbers.len() != count {
+                    return invalid(format!("{name} {count} numbers, not {}", numbers.len()));
+                }
+            }
+            let router = Router { sigmoid, normalized, scale, scales, bias, chosen, groups, chosen_groups };
+            let routed = (0..count).map(|_| AtomicU64::new(0)).collect();
+            Ok::<_, Error>(Self { gate_up, down, activation, router, weighs_inputs, first, routed })
+        })
+    }
+
+    #[getter]
+    fn routed(&self) -> Vec<u64> {
+        self.routed.iter().map(|count| count.load(Ordering::Relaxed)).collect()
+    }
+}
+
+impl CpuExperts {
+    /// The first `rows` rows of `x` through the experts that `logits` choose.
+    pub(super) fn run(
+        &self,
+        threads: &Threads,
+        logits: &CpuTensor,
+        x: &CpuTensor,
+        out: &CpuTensor,
+        rows: usize,
+    ) -> Result<(), Error> {
+        let layers = Layers {
+            first: self.first,
+            gate_up: self.gate_up.iter().map(|one| &one.get().inner).collect(),
+            down: self.down.iter().map(|one| &one.get().inner).collect(),
+            activation: self.activation,
+            weighs_inputs: self.weighs_inputs,
+        };
+        let length = rows.saturating_mul(layers.gate_up[0].inputs());
+        by_element!(x, T => {
+            let scores = logits.read::<T>("logits", rows.saturating_mul(self.routed.len()))?;
+            let inputs = x.read::<T>("x", length)?;
+            let outputs = out.write::<T>("out", length, &[x, logits])?;
+            experts::experts(threads, &layers, &self.router, scores, inputs, outputs, &self.routed);
+            Ok(())
+        })
+    }
+}

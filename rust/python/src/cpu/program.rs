@@ -1,0 +1,263 @@
+//! Kernels on tensors, one after the other: `pyengine._core.CpuProgram`.
+//!
+//! ```text
+//!  recorded once   gather, norm, linear, attend, linear, norm, linear, silu, linear, ...
+//!  run a step      all of it in one call, the GIL released once: Python costs nothing between kernels
+//! ```
+//!
+//! Recording fixes a kernel's inputs and outputs; running gives the number of rows. O(kernels) to run,
+//! besides what they do.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use pyengine_kernels_cpu::threads::Threads;
+use pyo3::prelude::*;
+
+use super::attend::{Attend, LayerMask};
+use super::elementwise;
+use super::experts::CpuExperts;
+use super::kernels::CpuKernels;
+use super::linear::CpuLinear;
+use super::op::Op;
+use super::step::CpuStep;
+use super::tensor::{CpuTensor, invalid};
+use crate::errors::{Raise, guarded};
+use pyengine_base::error::Error;
+
+/// Kernels that are run one after the other.
+#[pyclass(frozen, module = "pyengine._core")]
+pub(crate) struct CpuProgram {
+    kernels: Py<CpuKernels>,
+    recorded: Mutex<Vec<Op>>,
+    // Taken over when it is first run.
+    ops: OnceLock<Vec<Op>>,
+}
+
+#[pymethods]
+impl CpuProgram {
+    #[new]
+    fn new(kernels: Py<CpuKernels>) -> Self {
+        Self { kernels, recorded: Mutex::default(), ops: OnceLock::new() }
+    }
+
+    #[pyo3(signature = (residual, branch, weight, epsilon, out, rows = 0))]
+    fn add_rms_norm(
+        &self,
+        residual: Py<CpuTensor>,
+        branch: Option<Py<CpuTensor>>,
+        weight: Py<CpuTensor>,
+        epsilon: f32,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::AddRmsNorm { residual, branch, weight, epsilon, out })
+    }
+
+    #[pyo3(signature = (residual, branch, weight, bias, epsilon, out, rows = 0))]
+    #[allow(clippy::too_many_arguments)]
+    fn add_layer_norm(
+        &self,
+        residual: Py<CpuTensor>,
+        branch: Option<Py<CpuTensor>>,
+        weight: Py<CpuTensor>,
+        bias: Option<Py<CpuTensor>>,
+        epsilon: f32,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::AddLayerNorm { residual, branch, weight, bias, epsilon, out })
+    }
+
+    #[pyo3(signature = (residual, branch, out, rows = 0))]
+    fn add(
+        &self,
+        residual: Py<CpuTensor>,
+        branch: Option<Py<CpuTensor>>,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::Add { residual, branch, out })
+    }
+
+    #[pyo3(signature = (qkv, positions, angles, heads, rows = 0))]
+    fn rotate(
+        &self,
+        qkv: Py<CpuTensor>,
+        positions: Py<CpuTensor>,
+        angles: Py<CpuTensor>,
+        heads: usize,
+        rows: usize,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::Rotate { qkv, positions, angles, heads })
+    }
+
+    #[pyo3(signature = (qkv, query_weight, key_weight, query_width, epsilon, rows = 0, value_weight = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn head_rms_norm(
+        &self,
+        qkv: Py<CpuTensor>,
+        query_weight: Py<CpuTensor>,
+        key_weight: Py<CpuTensor>,
+        query_width: usize,
+        epsilon: f32,
+        rows: usize,
+        value_weight: Option<Py<CpuTensor>>,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::HeadRmsNorm { qkv, query_weight, key_weight, value_weight, query_width, epsilon })
+    }
+
+    #[pyo3(signature = (activation, gate_up, out, rows = 0, limit = None))]
+    fn gated(
+        &self,
+        activation: &str,
+        gate_up: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+        limit: Option<f32>,
+    ) -> PyResult<()> {
+        let _ = rows;
+        let activation = elementwise::activation(activation, limit).map_err(Raise::raise)?;
+        self.record(Op::Gated { activation, gate_up, out })
+    }
+
+    #[pyo3(signature = (activation, x, out, rows = 0))]
+    fn activate(&self, activation: &str, x: Py<CpuTensor>, out: Py<CpuTensor>, rows: usize) -> PyResult<()> {
+        let _ = rows;
+        let activation = elementwise::activation(activation, None).map_err(Raise::raise)?;
+        self.record(Op::Activate { activation, x, out })
+    }
+
+    #[pyo3(signature = (experts, logits, x, out, rows = 0))]
+    fn experts(
+        &self,
+        experts: Py<CpuExperts>,
+        logits: Py<CpuTensor>,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::Experts { experts, logits, x, out })
+    }
+
+    #[pyo3(signature = (x, factor, rows = 0))]
+    fn scale(&self, x: Py<CpuTensor>, factor: f32, rows: usize) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::Scale { x, factor })
+    }
+
+    #[pyo3(signature = (x, cap, rows = 0))]
+    fn soft_cap(&self, x: Py<CpuTensor>, cap: f32, rows: usize) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::SoftCap { x, cap })
+    }
+
+    #[pyo3(signature = (x, by, column, rows = 0))]
+    fn multiply(&self, x: Py<CpuTensor>, by: Py<CpuTensor>, column: usize, rows: usize) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::Multiply { x, by, column })
+    }
+
+    #[pyo3(signature = (x, gates, rows = 0))]
+    fn gate(&self, x: Py<CpuTensor>, gates: Py<CpuTensor>, rows: usize) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::Gate { x, gates })
+    }
+
+    #[pyo3(signature = (weights, x, out, rows = 0))]
+    fn linear(
+        &self,
+        weights: Py<CpuLinear>,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+    ) -> PyResult<()> {
+        let _ = rows;
+        self.record(Op::Linear { weights, x, out })
+    }
+
+    #[pyo3(signature = (table, index, out, rows = 0, first = 0))]
+    fn gather(
+        &self,
+        table: Py<CpuTensor>,
+        index: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+        first: usize,
+    ) -> PyResult<()> {
+        let _ = (rows, first);
+        self.record(Op::Gather { table, index, out })
+    }
+
+    #[pyo3(signature = (table, index, out, rows = 0, first = 0))]
+    fn gather_weights(
+        &self,
+        table: Py<CpuLinear>,
+        index: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        rows: usize,
+        first: usize,
+    ) -> PyResult<()> {
+        let _ = (rows, first);
+        self.record(Op::GatherWeights { table, index, out })
+    }
+
+    #[pyo3(signature = (step, qkv, angles, keys, values, out, num_heads, scale, *, window = None, chunk = None,
+        soft_cap = None, sinks = None, temperatures = None, stores = true))]
+    #[allow(clippy::too_many_arguments)]
+    fn attend(
+        &self,
+        step: Py<CpuStep>,
+        qkv: Py<CpuTensor>,
+        angles: Py<CpuTensor>,
+        keys: Py<CpuTensor>,
+        values: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        num_heads: usize,
+        scale: f32,
+        window: Option<usize>,
+        chunk: Option<usize>,
+        soft_cap: Option<f32>,
+        sinks: Option<Py<CpuTensor>>,
+        temperatures: Option<Py<CpuTensor>>,
+        stores: bool,
+    ) -> PyResult<()> {
+        let mask = LayerMask { window, chunk, soft_cap, sinks, temperatures };
+        let attend = Attend { step, qkv, angles, keys, values, out, num_heads, scale, mask, stores };
+        self.record(Op::Attend(attend))
+    }
+
+    #[pyo3(signature = (rows, first = 0), name = "run")]
+    fn py_run(&self, py: Python<'_>, rows: usize, first: usize) -> PyResult<()> {
+        py.detach(|| guarded(|| self.run(rows, first)))
+    }
+}
+
+impl CpuProgram {
+    fn record(&self, op: Op) -> PyResult<()> {
+        guarded(|| match self.ops.get() {
+            Some(_) => invalid("the program runs already".into()),
+            None => {
+                self.recorded.lock().unwrap_or_else(PoisonError::into_inner).push(op);
+                Ok(())
+            }
+        })
+    }
+
+    /// Runs all kernels on the first `rows` rows; indices of gathers begin at `first`.
+    pub(crate) fn run(&self, rows: usize, first: usize) -> Result<(), Error> {
+        let take = || std::mem::take(&mut *self.recorded.lock().unwrap_or_else(PoisonError::into_inner));
+        let threads = &self.kernels.get().threads;
+        self.ops.get_or_init(take).iter().try_for_each(|op| op.run(threads, first, rows))
+    }
+
+    /// The threads that it runs on.
+    pub(crate) fn threads(&self) -> &Threads {
+        &self.kernels.get().threads
+    }
+}

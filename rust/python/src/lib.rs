@@ -1,0 +1,37 @@
+//! The PyO3 module `pyengine._core`: the only crate that knows Python. One file for each crate, and `cpu` for the kernels
+//! of the CPU runner.
+
+mod cpu;
+mod detokenizer;
+mod draft_passes;
+mod errors;
+mod grammar;
+mod kv_allocator;
+mod mailbox;
+mod scheduler;
+mod speculate;
+mod step_header;
+mod telemetry;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    errors::register(module)?;
+    cpu::register(module)?;
+    module.add_class::<mailbox::PyMailbox>()?;
+    module.add_class::<kv_allocator::KvAllocator>()?;
+    module.add_class::<scheduler::PyStepLayout>()?;
+    module.add_class::<step_header::StepHeader>()?;
+    module.add_class::<scheduler::PyPlanner>()?;
+    module.add_class::<draft_passes::PyDraftPasses>()?;
+    module.add_function(wrap_pyfunction!(scheduler::sampling_row, module)?)?;
+    speculate::register(module)?;
+    module.add_class::<detokenizer::PyVocabulary>()?;
+    module.add_class::<detokenizer::PyStreamDecoder>()?;
+    module.add_class::<detokenizer::PyDetokenizer>()?;
+    grammar::register(module)?;
+    telemetry::register(module)?;
+    Ok(())
+}

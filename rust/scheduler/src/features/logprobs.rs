@@ -1,0 +1,120 @@
+//! Log-probabilities on their way from the device to the detokenizer.
+//!
+//! A step gives them for each of its logits, those behind wrong drafts too; what is taken of a row goes out with its
+//! tokens, as [`SequenceTokens`](pyengine_messages::SequenceTokens) has it. O(log-probabilities).
+
+use super::per_request::PerRequest;
+use super::row_feature::RowFeature;
+use crate::step::StepRecord;
+use crate::step::buffers::{StepBuffers, header};
+use crate::step::fill::SampledRow;
+use crate::step::sequence_table::RequestId;
+use pyengine_base::error::{Error, Result};
+use pyengine_messages::Submit;
+
+/// Most likely tokens that a request may want the log-probabilities of.
+pub(super) const MAX_LOGPROBS: u8 = 20;
+
+/// The log-probabilities of a step, by its logits; those of rows that want none may be anything.
+#[derive(Debug, Clone, Copy)]
+pub struct LogProbs<'a> {
+    /// The most likely tokens of each, as many for all; -1 where there are no more.
+    pub tokens: &'a [i32],
+    /// Their log-probabilities.
+    pub logprobs: &'a [f32],
+    /// Log-probabilities of the chosen tokens.
+    pub chosen: &'a [f32],
+}
+
+impl LogProbs<'_> {
+    /// Appends those of `rows` logits from `first` on, `count` most likely tokens of each.
+    pub(super) fn write(&self, first: usize, rows: usize, count: usize, out: &mut Vec<u8>) {
+        let width = self.tokens.len() / self.chosen.len().max(1);
+        for row in first..first + rows {
+            out.extend_from_slice(&[0; 4]);
+            out.extend_from_slice(&self.chosen[row].to_le_bytes());
+            for at in row * width..row * width + count {
+                out.extend_from_slice(&self.tokens[at].to_le_bytes());
+                out.extend_from_slice(&self.logprobs[at].to_le_bytes());
+            }
+        }
+    }
+}
+
+/// Of how many most likely tokens each request wants the log-probabilities, beside each token's own.
+#[derive(Default)]
+pub(crate) struct WantedLogProbs {
+    requests: PerRequest<u8>,
+    /// Rows of the step that want some, and the most that one wants.
+    rows: usize,
+    most: Option<u8>,
+}
+
+impl WantedLogProbs {
+    /// Appends the log-probabilities of `rows` logits from `first` on to `out`, if the request wants them.
+    pub fn append(
+        &self,
+        id: RequestId,
+        logprobs: &LogProbs<'_>,
+        first: usize,
+        rows: usize,
+        out: &mut Vec<u8>,
+    ) {
+        if let Some(count) = self.requests.get(id) {
+            logprobs.write(first, rows, usize::from(*count), out);
+        }
+    }
+}
+
+impl RowFeature for WantedLogProbs {
+    fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32]) -> Result<()> {
+        let Some(count) = submit.logprobs else { return Ok(()) };
+        if count > MAX_LOGPROBS {
+            return Err(Error::InvalidArgument("a request's log-probabilities are out of range".into()));
+        }
+        self.requests.insert(id, count);
+        Ok(())
+    }
+
+    fn begin_step(&mut self) {
+        (self.rows, self.most) = (0, None);
+    }
+
+    fn write(&mut self, row: &SampledRow, out: &mut StepBuffers<'_>) {
+        let wanted = self.requests.get(row.request).copied();
+        self.rows += usize::from(wanted.is_some());
+        self.most = self.most.max(wanted);
+        let logits = row.first_logit..=row.first_logit + row.drafts as usize;
+        out.logprobs[logits].fill(wanted.map_or(-1, i32::from));
+    }
+
+    fn end_step(&mut self, header: &mut [i64], record: &mut StepRecord) {
+        header[header::NUM_LOGPROBS_ROWS] = self.rows as i64;
+        header[header::MAX_LOGPROBS] = self.most.map_or(0, i64::from);
+        record.logprobs = self.most;
+    }
+
+    fn wants_samples(&self, id: RequestId) -> bool {
+        self.requests.get(id).is_some()
+    }
+
+    fn leave(&mut self, id: RequestId) {
+        self.requests.remove(id);
+    }
+}
+
+/// Checks that a step of `logits` that want at most `wanted` log-probabilities has got them.
+pub(crate) fn check(wanted: Option<u8>, logits: usize, logprobs: Option<LogProbs<'_>>) -> Result<()> {
+    let Some(most) = wanted else { return Ok(()) };
+    let invalid = |message: &str| Err(Error::InvalidArgument(message.into()));
+    let Some(LogProbs { tokens, logprobs, chosen }) = logprobs else {
+        return invalid("the step wants log-probabilities, and got none");
+    };
+    if chosen.len() != logits || tokens.len() != logprobs.len() || !tokens.len().is_multiple_of(logits) {
+        return invalid("log-probabilities are not as many as the step's logits");
+    }
+    if tokens.len() / logits < usize::from(most) {
+        return invalid("the step wants the log-probabilities of more tokens");
+    }
+    Ok(())
+}

@@ -1,0 +1,36 @@
+//! One case for each promise of the planner.
+
+mod drafts;
+mod ends;
+mod mailboxes;
+mod penalties;
+mod preemption;
+mod prompts;
+mod results;
+mod scores;
+
+use super::super::StepResults;
+use super::random::{Event, happen};
+use super::world::World;
+use pyengine_messages::RequestKey;
+
+/// The results of a step that has tokens only.
+fn tokens<'a>(sampled: &'a [i32], counts: &'a [i32]) -> StepResults<'a> {
+    StepResults { sampled, counts, ..StepResults::default() }
+}
+
+/// Runs steps until `done`; each is drained, planned and, one behind, committed.
+fn steps(world: &mut World, most: usize, mut done: impl FnMut(&World) -> bool) {
+    for _ in 0..most {
+        if done(world) {
+            return;
+        }
+        happen(world, &Event::Step);
+        world.read();
+    }
+    panic!("not done after {most} steps: {:?}", world.planner.stats());
+}
+
+fn finished(key: RequestKey) -> impl Fn(&World) -> bool {
+    move |world| world.streams.get(&key).is_some_and(|stream| stream.finish.is_some())
+}

@@ -1,0 +1,84 @@
+//! Log-probabilities, of answers and of prompts.
+
+use super::super::super::{LogProbs, StepResults};
+use super::super::model::prompt;
+use super::super::setup::{Setup, roomy};
+use super::super::world::World;
+use super::{finished, steps, tokens};
+use pyengine_messages::FinishReason;
+
+#[test]
+fn a_step_that_wants_log_probabilities_must_get_them() {
+    let mut world = World::new(&Setup { depth: 0, ..roomy() });
+    world.submit(&prompt(0, 6), 0, |submit| submit.logprobs = Some(2));
+    world.drain();
+    assert_eq!(world.plan(), 1);
+    let (kv, planner) = (&mut world.kv, &mut world.planner);
+    let logprobs = |tokens, logprobs, chosen| Some(LogProbs { tokens, logprobs, chosen });
+    for given in [
+        None,
+        logprobs(&[1, 2], &[0.0; 2], &[]),
+        logprobs(&[1], &[0.0; 1], &[0.0]),
+        logprobs(&[1, 2], &[0.0; 3], &[0.0]),
+    ] {
+        assert!(planner.commit(kv, &StepResults { logprobs: given, ..tokens(&[1], &[1]) }, 1).is_err());
+    }
+    let key = world.submit(&prompt(1, 6), 0, |submit| submit.logprobs = Some(21));
+    world.cut.insert(key, FinishReason::Error);
+    world.finish();
+}
+
+#[test]
+fn a_prompt_is_scored_from_the_first_token_that_is_wanted() {
+    let mut world = World::new(&Setup { depth: 0, prefill_chunk: 5, ..roomy() });
+    let key = world.submit(&prompt(0, 30), 0, |submit| submit.max_tokens = 0);
+    steps(&mut world, 20, finished(key));
+    let cached = |world: &World| world.stat("cached_tokens");
+    let before = cached(&world);
+    // Each computes again what its logits need, and no more: blocks have four tokens.
+    for (from, saved) in [(0, 0), (9, 8), (29, 28)] {
+        let key = world.submit(&prompt(0, 30), 0, |submit| {
+            submit.max_tokens = from % 2;
+            submit.prompt_logprobs = Some(2);
+            submit.prompt_logprobs_from = from;
+        });
+        let known = cached(&world);
+        steps(&mut world, 20, finished(key));
+        assert_eq!(cached(&world) - known, saved, "from {from}");
+        assert_eq!(world.streams[&key].prompt_logprobs.len(), 29 - from as usize);
+    }
+    assert_eq!(cached(&world) - before, 36);
+    for (count, from) in [(21, 0), (0, 30)] {
+        let key = world.submit(&prompt(1, 30), 0, |submit| {
+            (submit.prompt_logprobs, submit.prompt_logprobs_from) = (Some(count), from);
+        });
+        world.cut.insert(key, FinishReason::Error);
+    }
+    world.drain();
+    world.read();
+    assert!(world.streams.values().all(|stream| stream.finish.is_some()));
+    // What was refused was told nothing, and is not looked at below.
+    world.expected.retain(|_, expected| expected.submit.prompt_logprobs.is_none_or(|count| count <= 2));
+    world.expected.retain(|_, expected| expected.submit.prompt_logprobs_from < 30);
+}
+
+#[test]
+fn a_preempted_prompt_goes_on_where_it_was_scored() {
+    // Room for the prompts, and not for what both answer. Each prompt takes many steps.
+    let setup = Setup { depth: 1, num_blocks: 24, prefill_chunk: 3, max_tokens: 8, horizon: 0, ..roomy() };
+    let mut world = World::new(&setup);
+    let scored = |world: &mut World, family| {
+        world.submit(&prompt(family, 20 + 20 * family as usize), 0, |submit| {
+            submit.max_tokens = 40;
+            submit.stop_token_ids.clear();
+            submit.prompt_logprobs = Some(1);
+        })
+    };
+    let keys = [scored(&mut world, 0), scored(&mut world, 1)];
+    for key in keys {
+        steps(&mut world, 400, finished(key));
+    }
+    assert!(world.stat("preemptions") > 0);
+    world.finish();
+    assert_eq!(keys.map(|key| world.streams[&key].prompt_logprobs.len()), [19, 39]);
+}

@@ -1,8 +1,7 @@
 """Price of a prefix match, an insert and a block, beside a dict of chained block hashes.
 
 Prompts of 2,048 tokens in trees of 10, 1,000 and 10,000 of them. Each verb is timed inside Rust
-(``KvAllocator.time_requests``), as the planner pays it; the cost of the Python binding is printed
-separately.
+(``time_requests``), as the planner pays it.
 The peer is plain Python: a dict from the hash of a block and all before it to the block, and a
 queue of blocks that no sequence holds, oldest first. Figures are medians, in microseconds.
 
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benches.figures import json_option, write_json
-from pyengine._core import KvAllocator
+from pyengine._core import KvAllocator, time_requests
 
 BLOCK = 16
 LENGTH = 2048
@@ -92,7 +91,7 @@ class HashedBlocks:
                 self.unheld[block] = None
 
     def time_requests(self, prompts: NDArray[np.uint32]) -> Timings:
-        """As ``KvAllocator.time_requests``."""
+        """Times the same calls as ``pyengine._core.time_requests``."""
         timings: Timings = {verb: [] for verb in VERBS}
         for row in prompts:
             tokens = row.tolist()
@@ -133,35 +132,18 @@ def measure(
     }
 
 
-def measure_binding(kv: KvAllocator, prompt: NDArray[np.uint32]) -> dict[str, float]:
-    """Price from Python less price inside Rust, for one call; ``prompt`` is known."""
-    times: Timings = {"match": [], "insert": []}
-    for _ in range(SAMPLES):
-        start = perf_counter_ns()
-        blocks = kv.match_prefix(prompt)
-        times["match"].append(perf_counter_ns() - start)
-        start = perf_counter_ns()
-        kv.insert(prompt, blocks)
-        times["insert"].append(perf_counter_ns() - start)
-        kv.release(blocks)
-    inside = kv.time_requests(np.tile(prompt, SAMPLES), LENGTH)
-    return {verb: microseconds(times[verb]) - microseconds(inside[verb]) for verb in times}
-
-
 def bench() -> dict[str, Any]:
     rng = np.random.default_rng(0)
     trees: dict[str, dict[str, dict[str, float]]] = {}
-    binding: dict[str, float] = {}
     for size in TREES:
         prompts = rng.integers(0, 1 << 17, (size + SAMPLES, LENGTH), dtype=np.uint32)
         kv = KvAllocator(size * BLOCKS, BLOCK)
 
         def run(rows: NDArray[np.uint32], kv: KvAllocator = kv) -> Timings:
-            return kv.time_requests(rows, LENGTH)
+            return time_requests(kv, rows, LENGTH)
 
         core = measure(run, prompts, SAMPLES)
         kv.check()
-        binding = measure_binding(kv, prompts[-1])
         few = prompts[: size + PEER_SAMPLES]
         peer = measure(HashedBlocks(size * BLOCKS).time_requests, few, PEER_SAMPLES)
         ratio = {name: peer[name] / core[name] for name in core}
@@ -173,7 +155,6 @@ def bench() -> dict[str, Any]:
         "allocate_block_us": largest["allocate_block"],
         "release_block_us": largest["release_block"],
         "evict_block_us": largest["evict_block"],
-        "binding_adds_us": binding,
         "trees": trees,
     }
 
@@ -187,10 +168,6 @@ def report(result: dict[str, object]) -> None:
         for name, core in tree["pyengine_us"].items():
             peer, ratio = tree["peer_us"][name], tree["ratio"][name]
             print(f"  {name:17} {core:9.3f} | {peer:9.3f} | {ratio:7.1f}x")
-    binding = result["binding_adds_us"]
-    assert isinstance(binding, dict)
-    added = ", ".join(f"{verb} {cost:.1f}" for verb, cost in binding.items())
-    print(f"\nnot in these figures, what the Python binding adds to a call: {added}")
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from benches.figures import json_option, write_json
-from pyengine._core import CpuKernels, CpuLinear, CpuTensor
+from pyengine._core import CpuKernels, CpuLinear, CpuTensor, machine_peaks
 from pyengine.model.dtypes import cpu_tensor
 
 ROWS = (1, 4, 8, 16, 64, 512)
@@ -73,7 +73,7 @@ def torch_mm(dtype: str, rows: int, size: int, threads: int) -> float | None:
 def figures(threads: int, size: int, peers: bool) -> dict[str, Any]:
     """All figures of the bench."""
     kernels = CpuKernels(threads)
-    floats, halves, by_bytes, bandwidth = kernels.peaks()
+    floats, halves, by_bytes, bandwidth = machine_peaks(threads)
     rates = {
         "float32": floats,
         "bfloat16": halves or floats,

@@ -45,8 +45,11 @@ __all__ = [
     "Vocabulary",
     "__version__",
     "compile_grammar",
+    "machine_peaks",
+    "match_prefix",
     "pick_allowed",
     "sampling_row",
+    "time_requests",
 ]
 
 # numpy's arrays are buffers, but their types do not say so for Python 3.11.
@@ -149,16 +152,9 @@ class Mailbox:
         Idempotent; readers and writers may call it.
         """
 
-    def reader_alive(self) -> bool:
-        """False if the process that received last has died; True before the first receive."""
-
     @property
     def closed(self) -> bool:
         """Whether the mailbox was closed. There may be messages left to read."""
-
-    @property
-    def capacity(self) -> int:
-        """Size of the ring in bytes."""
 
     @property
     def used(self) -> int:
@@ -168,9 +164,7 @@ class Mailbox:
 class KvAllocator:
     """Owner of all KV blocks: reference counts, the prefix tree, eviction. One thread at a time.
 
-    Tokens are a buffer of u32 (``array("I")``, numpy uint32) or bytes that hold u32 in the
-    machine's order. A call against the rules (releasing a block that is not held, inserting a
-    block for other tokens) raises RuntimeError. Calls are O(1) a block unless they say otherwise.
+    The planner calls it in Rust.
     """
 
     def __new__(
@@ -183,8 +177,7 @@ class KvAllocator:
         """Make ``num_blocks`` free blocks of ``block_size`` tokens. ValueError out of range.
 
         With ``groups``, (window, page tables) each, they are pages for the blocks of these: see
-        :mod:`pyengine.model.cache_groups`. Then blocks are matched, inserted and released by the
-        planner alone.
+        :mod:`pyengine.model.cache_groups`.
         """
 
     def counts(self) -> tuple[int, int, int]:
@@ -195,33 +188,6 @@ class KvAllocator:
 
     def reset_prefix_cache(self) -> int:
         """Forget every cached block; returns how many. Held ones stay. O(cached blocks)."""
-
-    # The direct interface, which benches use; the planner calls the allocator in Rust.
-    def match_prefix(self, tokens: _Buffer, salt: int = 0) -> list[int]:
-        """Hold and return the blocks of the longest cached prefix of ``tokens``, whole blocks only.
-
-        O(depth). Prefixes are shared only under the same ``salt`` (u64).
-        """
-
-    def insert(self, tokens: _Buffer, blocks: Sequence[int], salt: int = 0) -> int:
-        """Remember the full blocks of ``tokens``; returns how many were new. O(depth).
-
-        ``blocks`` are the ids of the blocks that hold the tokens, in order, all held by the caller;
-        ids beyond the full blocks are ignored. Where the prefix tree knows other blocks for the
-        same tokens, the caller's blocks stay private. Raises ValueError if ``blocks`` has fewer ids
-        than ``tokens`` fills blocks.
-        """
-
-    def release(self, blocks: Sequence[int]) -> None:
-        """Release each of ``blocks`` once, last first, so that eviction begins at a path's end."""
-
-    def time_requests(self, prompts: _Buffer, length: int) -> dict[str, list[int]]:
-        """Time the planner's calls to the allocator for each prompt, measured in Rust.
-
-        ``prompts`` is u32, prompts of ``length`` tokens one after the other. Returns nanoseconds by
-        call: ``match``, ``allocate``, ``insert`` and ``release``, one entry a prompt each.
-        Raises MemoryError if a prompt does not fit.
-        """
 
     @property
     def num_blocks(self) -> int: ...
@@ -706,146 +672,6 @@ class Vocabulary:
         """Whether ``skip_special_tokens`` leaves the token out."""
 
 @final
-class StreamDecoder:
-    """Detokenizes one sequence piece by piece and finds stop strings, as the Detokenizer actor does
-    for each request. For benches and tests; the engine does not use it.
-
-    The texts of all pushes and of :meth:`finish`, joined, equal ``tokenizers``' decoding of all
-    tokens, cut at the stop string that completes first. Of stop strings that complete together, the
-    longest counts. Any thread; calls wait for each other.
-    """
-
-    def __new__(
-        cls,
-        vocabulary: Vocabulary,
-        stop: Sequence[str] = (),
-        include_stop: bool = False,
-        skip_special_tokens: bool = True,
-    ) -> StreamDecoder:
-        """``include_stop`` leaves the stop string in the text.
-
-        Raises:
-            ValueError: A stop string is empty.
-        """
-
-    def push(self, tokens: Sequence[int]) -> tuple[str, str | None]:
-        """Decode ``tokens``; return the new text and the stop string that ended it, if any.
-
-        After a stop string there is no further text.
-        """
-
-    def finish(self) -> str:
-        """End the stream; return text withheld because it might have begun a stop string."""
-
-@final
-class GrammarContext:
-    """A tokenizer in the form that grammars need. Any thread.
-
-    For benches and tests; the engine does not use it.
-    """
-
-    @staticmethod
-    def from_tokenizer_json(
-        text: str, end_token_ids: Sequence[int], vocab_size: int
-    ) -> GrammarContext:
-        """Read a Hugging Face ``tokenizer.json``, which is loaded at the first use.
-
-        The ``end_token_ids`` end an answer and, like the tokenizer's special tokens, never match
-        text. ``vocab_size`` is the number of the model's logits; grammars never allow ids that the
-        tokenizer lacks.
-
-        Raises:
-            ValueError: There is no end token, or one is not below ``vocab_size``. :meth:`load`
-                raises for a mistake in the ``tokenizer.json``.
-        """
-
-    def load(self) -> None:
-        """Load the tokenizer, which takes up to seconds.
-
-        Raises:
-            ValueError: The tokenizer is not supported.
-        """
-
-    @property
-    def mask_words(self) -> int:
-        """Length of a mask, in uint32 words."""
-
-def compile_grammar(
-    context: GrammarContext, description: bytes, timeout_s: float = 5.0
-) -> CompiledGrammar:
-    """Compile a description (JSON with a ``kind``) in at most ``timeout_s`` seconds once the
-    tokenizer is loaded; for benches and tests. The engine compiles on its own threads.
-
-    Blocks without the GIL.
-
-    Raises:
-        ValueError: The description is malformed, cannot be enforced, or takes too long; the message
-            names the keyword of a schema with its path.
-    """
-
-@final
-class CompiledGrammar:
-    """A grammar: immutable, for any number of texts. Any thread. For benches and tests."""
-
-    def start(self) -> GrammarState:
-        """The state before the first token."""
-
-    def prepare(self) -> None:
-        """Make the masks that texts come to first, at most 512 and for 50 ms: what a thread of the
-        engine's compiler does once the requests that wait for the grammar have it, unless another
-        compilation waits.
-        """
-
-    @property
-    def backend(self) -> str:
-        """``index`` (a table: choices and regexes) or ``llguidance``."""
-
-    @property
-    def warnings(self) -> list[str]:
-        """Keywords that are not enforced; the description allows leaving them out."""
-
-@final
-class GrammarState:
-    """The state of one text in its grammar. Any thread; calls wait for each other. For benches and
-    tests.
-    """
-
-    def fill_mask(self, buffer: _Buffer) -> None:
-        """Overwrite ``buffer`` with the tokens that may come next: bit ``t % 32`` of word
-        ``t // 32``. Where the text may end, the end tokens are among them. Never all zeros.
-
-        ``buffer`` is uint32 ``[mask_words]`` and contiguous; no other thread may use it meanwhile.
-
-        Raises:
-            TypeError: Not a buffer of uint32.
-            BufferError: Not writable or not contiguous.
-            ValueError: Of another length.
-        """
-
-    def advance(self, token: int) -> bool:
-        """Append a token. Returns False, and changes nothing, if the grammar forbids it here."""
-
-    def closing_tokens(self, limit: int | None = None) -> list[int] | None:
-        """The tokens of the shortest text that completes this one; None if they are more than
-        ``limit``, or no such text is found.
-        """
-
-    def closes_within(self, limit: int) -> bool:
-        """Whether ``closing_tokens(limit)`` surely is not None, told without writing the tokens
-        where that can be; it may not be None where this is False.
-        """
-
-    @property
-    def is_terminated(self) -> bool:
-        """Whether the text is complete: only an end token may come, or one has come."""
-
-    @property
-    def failure(self) -> str | None:
-        """Which limit made the backend stop following the grammar, or None. Then only an end token
-        may come, and the text may be incomplete.
-        """
-
-@final
 class Detokenizer:
     """The Detokenizer actor: a Rust thread that never takes the GIL.
 
@@ -1121,13 +947,6 @@ class CpuKernels:
 
     @property
     def threads(self) -> int: ...
-    def peaks(self) -> tuple[float | None, float | None, float | None, float]:
-        """Measure what the machine can do with these threads, for benches; takes half a second.
-
-        Returns multiply-adds a second in float32, in bfloat16 and in bytes, None where there is no
-        instruction for them, and bytes a second read from memory.
-        """
-
     def add_rms_norm(
         self,
         residual: CpuTensor,
@@ -1658,3 +1477,159 @@ class Accountant:
 
     def totals(self) -> dict[str, Any]:
         """Sweep now and return the totals so far: see :class:`pyengine.telemetry.Totals`."""
+
+# Only in builds with the feature `test-api`, as those of a checkout: what tests and benches call.
+
+@final
+class StreamDecoder:
+    """Detokenizes one sequence piece by piece and finds stop strings, as the Detokenizer actor does
+    for each request.
+
+    The texts of all pushes and of :meth:`finish`, joined, equal ``tokenizers``' decoding of all
+    tokens, cut at the stop string that completes first. Of stop strings that complete together, the
+    longest counts. Any thread; calls wait for each other.
+    """
+
+    def __new__(
+        cls,
+        vocabulary: Vocabulary,
+        stop: Sequence[str] = (),
+        include_stop: bool = False,
+        skip_special_tokens: bool = True,
+    ) -> StreamDecoder:
+        """``include_stop`` leaves the stop string in the text.
+
+        Raises:
+            ValueError: A stop string is empty.
+        """
+
+    def push(self, tokens: Sequence[int]) -> tuple[str, str | None]:
+        """Decode ``tokens``; return the new text and the stop string that ended it, if any.
+
+        After a stop string there is no further text.
+        """
+
+    def finish(self) -> str:
+        """End the stream; return text withheld because it might have begun a stop string."""
+
+@final
+class GrammarContext:
+    """A tokenizer in the form that grammars need. Any thread."""
+
+    @staticmethod
+    def from_tokenizer_json(
+        text: str, end_token_ids: Sequence[int], vocab_size: int
+    ) -> GrammarContext:
+        """Read a Hugging Face ``tokenizer.json``, which is loaded at the first use.
+
+        The ``end_token_ids`` end an answer and, like the tokenizer's special tokens, never match
+        text. ``vocab_size`` is the number of the model's logits; grammars never allow ids that the
+        tokenizer lacks.
+
+        Raises:
+            ValueError: There is no end token, or one is not below ``vocab_size``. :meth:`load`
+                raises for a mistake in the ``tokenizer.json``.
+        """
+
+    def load(self) -> None:
+        """Load the tokenizer, which takes up to seconds.
+
+        Raises:
+            ValueError: The tokenizer is not supported.
+        """
+
+    @property
+    def mask_words(self) -> int:
+        """Length of a mask, in uint32 words."""
+
+def compile_grammar(
+    context: GrammarContext, description: bytes, timeout_s: float = 5.0
+) -> CompiledGrammar:
+    """Compile a description (JSON with a ``kind``) in at most ``timeout_s`` seconds once the
+    tokenizer is loaded, without the GIL.
+
+    Raises:
+        ValueError: The description is malformed, cannot be enforced, or takes too long; the message
+            names the keyword of a schema with its path.
+    """
+
+@final
+class CompiledGrammar:
+    """A grammar: immutable, for any number of texts. Any thread."""
+
+    def start(self) -> GrammarState:
+        """The state before the first token."""
+
+    def prepare(self) -> None:
+        """Make the masks that texts come to first, at most 512 and for 50 ms: what a thread of the
+        engine's compiler does once the requests that wait for the grammar have it, unless another
+        compilation waits.
+        """
+
+    @property
+    def backend(self) -> str:
+        """``index`` (a table: choices and regexes) or ``llguidance``."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """Keywords that are not enforced; the description allows leaving them out."""
+
+@final
+class GrammarState:
+    """The state of one text in its grammar. Any thread; calls wait for each other."""
+
+    def fill_mask(self, buffer: _Buffer) -> None:
+        """Overwrite ``buffer`` with the tokens that may come next: bit ``t % 32`` of word
+        ``t // 32``. Where the text may end, the end tokens are among them. Never all zeros.
+
+        ``buffer`` is uint32 ``[mask_words]`` and contiguous; no other thread may use it meanwhile.
+
+        Raises:
+            TypeError: Not a buffer of uint32.
+            BufferError: Not writable or not contiguous.
+            ValueError: Of another length.
+        """
+
+    def advance(self, token: int) -> bool:
+        """Append a token. Returns False, and changes nothing, if the grammar forbids it here."""
+
+    def closing_tokens(self, limit: int | None = None) -> list[int] | None:
+        """The tokens of the shortest text that completes this one; None if they are more than
+        ``limit``, or no such text is found.
+        """
+
+    def closes_within(self, limit: int) -> bool:
+        """Whether ``closing_tokens(limit)`` surely is not None, told without writing the tokens
+        where that can be; it may not be None where this is False.
+        """
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether the text is complete: only an end token may come, or one has come."""
+
+    @property
+    def failure(self) -> str | None:
+        """Which limit made the backend stop following the grammar, or None. Then only an end token
+        may come, and the text may be incomplete.
+        """
+
+def match_prefix(kv: KvAllocator, tokens: _Buffer) -> list[int]:
+    """Hold and return the blocks of the longest cached prefix of ``tokens``, a buffer of uint32."""
+
+def time_requests(kv: KvAllocator, prompts: _Buffer, length: int) -> dict[str, list[int]]:
+    """Time the planner's calls to the allocator for each prompt, measured in Rust.
+
+    ``prompts`` is a buffer of uint32, prompts of ``length`` tokens one after the other. Returns the
+    nanoseconds of ``match``, ``allocate``, ``insert`` and ``release``, one entry a prompt each.
+
+    Raises:
+        ValueError: The tokens are no whole number of prompts.
+        MemoryError: A prompt does not fit.
+    """
+
+def machine_peaks(threads: int) -> tuple[float | None, float | None, float | None, float]:
+    """Measure what the machine can do with ``threads`` threads; takes half a second.
+
+    Returns multiply-adds a second in float32, in bfloat16 and in bytes, None where there is no
+    instruction for them, and bytes a second read from memory.
+    """

@@ -263,8 +263,6 @@ def _with_cache(
 
 def make_layout(config: EngineConfig, info: ModelInfo) -> StepLayout:
     """The layout that holds every step of ``config``: each sequence may have a full page table."""
-    from pyengine._core import StepLayout
-
     limits = config.limits
     pages = -(-info.max_context // info.block_size)
     return StepLayout(

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine._core import Recorder, Stage, Track
+from pyengine._core import Stage, Track
 
 SPAN = np.dtype(
     [
@@ -21,12 +21,6 @@ SPAN = np.dtype(
 
 Spans = NDArray[Any]
 """Array of :data:`SPAN`."""
-
-
-def decode_spans(recorder: Recorder, start: int = 0) -> tuple[Spans, int]:
-    """The spans of ``recorder`` from number ``start`` on, and the number to go on from."""
-    packed, next_span = recorder.read(start)
-    return np.frombuffer(packed, SPAN), next_span
 
 
 def select(spans: Spans, track: Track | None = None, stage: Stage | None = None) -> Spans:

@@ -8,6 +8,7 @@ from types import FrameType
 
 import pytest
 
+from pyengine._core import match_prefix, time_requests
 from pyengine.actors.scheduler import SchedulerActor
 from pyengine.engine import EngineActors
 from pyengine.messages import RequestKey, Submit, encode_abort, encode_submit
@@ -133,8 +134,8 @@ def test_an_idle_scheduler_checks_the_allocator_once(
     assert scheduler.block_stats()["kv_check_failures"] == 0
     # Blocks are held though no request is left: a bug of the planner, played by the test.
     prompt = array("I", range(32))
-    scheduler.allocator.time_requests(prompt, 32)
-    assert len(scheduler.allocator.match_prefix(prompt)) == 2
+    time_requests(scheduler.allocator, prompt, 32)
+    assert len(match_prefix(scheduler.allocator, prompt)) == 2
     scheduler.rest()
     assert scheduler.block_stats()["kv_check_failures"] == 0, "once an idle time"
     scheduler.checked = False

@@ -59,7 +59,6 @@ def child(code: str, *mailboxes: Mailbox) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_messages_come_in_order_and_whole() -> None:
     mailbox = Mailbox(5000)
-    assert mailbox.capacity == 8192
     assert mailbox.drain() == []
     sent = [b"", b"a", bytes(range(256)) * 4]
     for message in sent:
@@ -331,23 +330,19 @@ ready.send(b"")
 there.wait()
 """
     mailbox.send(b"hello")
-    assert mailbox.reader_alive()
     with child(code, mailbox, ready) as process:
         receive(ready, 1)
-        assert mailbox.reader_alive()
         for receiving in (mailbox.drain, mailbox.arm, mailbox.wait):
             with pytest.raises(ValueError, match=f"process {process.pid}"):
                 receiving()
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert not mailbox.reader_alive()  # Although it is a zombie still.
         for _ in range(4096 // 64):
             mailbox.send(b"x")
         with pytest.raises(MailboxClosed):
             mailbox.send(b"x")
         assert not mailbox.closed
     assert mailbox.drain() == [b"x"] * 64
-    assert mailbox.reader_alive()
 
 
 def test_nothing_is_left_of_a_killed_owner() -> None:

@@ -7,10 +7,11 @@ import sys
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pyengine._core import Mailbox, Recorder, Stage, Timeline, Track
-from pyengine.telemetry.spans import decode_spans
+from pyengine.telemetry.spans import SPAN, Spans
 
 WRITER = """
 import sys
@@ -24,6 +25,12 @@ while True:
     if number == 2000:
         print("going", flush=True)
 """
+
+
+def decode_spans(recorder: Recorder, start: int = 0) -> tuple[Spans, int]:
+    """Returns the spans from number ``start`` on, and the number of the span after them."""
+    packed, next_span = recorder.read(start)
+    return np.frombuffer(packed, SPAN), next_span
 
 
 def spans_of(recorder: Recorder, start: int = 0) -> list[tuple[int, int, int]]:

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from pyengine.errors import PyengineError
 from pyengine.http.errors import decode_error
 
 MAX_LINES = 50_000
@@ -119,8 +118,3 @@ def _wrong(request: RequestLine, allowed: set[str], seen: set[str]) -> tuple[str
         if request.body.get(name):
             return "invalid_body", f"'body.{name}' is not for batches.", f"body.{name}"
     return None
-
-
-def unanswered(line_id: str, custom_id: str, error: PyengineError) -> AnswerLine:
-    """The line of a request that was never answered."""
-    return AnswerLine(line_id, custom_id, None, LineError(error.code or error.type, error.message))

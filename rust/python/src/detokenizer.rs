@@ -1,9 +1,6 @@
-//! `pyengine._core.Vocabulary`, `StreamDecoder` and `Detokenizer`.
-//!
-//! A push of a few tokens keeps the GIL: it takes well under a microsecond. Reading a tokenizer and waiting for the
-//! thread give it up.
+//! `pyengine._core.Vocabulary` and `Detokenizer`. Reading a tokenizer and waiting for the thread release the GIL.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyIndexError, PyValueError};
@@ -13,17 +10,15 @@ use pyo3::types::PyBytes;
 use super::errors::guarded;
 use super::mailbox::PyMailbox;
 use super::telemetry::{PyTimeline, timeline};
-use pyengine_detokenizer::{Detokenizer, StopStrings, Stream, Vocabulary};
+use pyengine_detokenizer::{Detokenizer, Vocabulary};
 
-/// From so many tokens on a push is work that the GIL is released for.
-const MANY_TOKENS: usize = 1024;
-/// How often a join looks whether a signal came.
+/// How often a join looks for signals.
 const SIGNALS: Duration = Duration::from_millis(50);
 
 /// The bytes of every token, from a Hugging Face tokenizer.json (byte-level or byte-fallback).
 #[pyclass(name = "Vocabulary", module = "pyengine._core", frozen)]
 pub(crate) struct PyVocabulary {
-    inner: Arc<Vocabulary>,
+    pub(super) inner: Arc<Vocabulary>,
 }
 
 #[pymethods]
@@ -51,53 +46,6 @@ impl PyVocabulary {
 
     fn is_special(&self, token: u32) -> bool {
         self.inner.is_special(token)
-    }
-}
-
-/// Incremental detokenization of one sequence, with stop strings.
-#[pyclass(name = "StreamDecoder", module = "pyengine._core", frozen)]
-pub(crate) struct PyStreamDecoder {
-    inner: Mutex<Stream>,
-}
-
-#[pymethods]
-impl PyStreamDecoder {
-    #[new]
-    #[pyo3(
-        signature = (vocabulary, stop = Vec::new(), include_stop = false, skip_special_tokens = true),
-        text_signature = "(vocabulary, stop=(), include_stop=False, skip_special_tokens=True)"
-    )]
-    fn new(
-        vocabulary: &PyVocabulary,
-        stop: Vec<String>,
-        include_stop: bool,
-        skip_special_tokens: bool,
-    ) -> PyResult<Self> {
-        let stops = if stop.is_empty() { None } else { Some(Arc::new(guarded(|| StopStrings::new(&stop))?)) };
-        let stream = Stream::new(vocabulary.inner.clone(), stops, include_stop, skip_special_tokens);
-        Ok(Self { inner: Mutex::new(stream) })
-    }
-
-    fn push(&self, py: Python<'_>, tokens: Vec<u32>) -> PyResult<(String, Option<String>)> {
-        let push = || {
-            let mut stream = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut text = String::new();
-            let found = stream.push(&tokens, &mut text);
-            (text, found.map(|found| stream.stop_string(found.index).to_owned()))
-        };
-        if tokens.len() < MANY_TOKENS {
-            // Another thread may hold the lock without the GIL, and needs no GIL to give it back.
-            return guarded(|| Ok::<_, PyErr>(push()));
-        }
-        py.detach(|| guarded(|| Ok::<_, PyErr>(push())))
-    }
-
-    fn finish(&self) -> PyResult<String> {
-        guarded(|| {
-            let mut text = String::new();
-            self.inner.lock().unwrap_or_else(PoisonError::into_inner).finish(&mut text);
-            Ok::<_, PyErr>(text)
-        })
     }
 }
 

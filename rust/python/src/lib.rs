@@ -1,17 +1,18 @@
-//! The PyO3 module `pyengine._core`: the only crate that knows Python. One file for each crate, and `cpu` for the kernels
-//! of the CPU runner.
+//! The PyO3 module `pyengine._core`: the only crate that knows Python. One file for each crate, `cpu` for the kernels of
+//! the CPU runner, and `testing` for what only tests and benches call.
 
 mod cpu;
 mod detokenizer;
 mod draft_passes;
 mod errors;
-mod grammar;
 mod kv_allocator;
 mod mailbox;
 mod scheduler;
 mod speculate;
 mod step_header;
 mod telemetry;
+#[cfg(feature = "test-api")]
+mod testing;
 
 use pyo3::prelude::*;
 
@@ -29,9 +30,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(scheduler::sampling_row, module)?)?;
     speculate::register(module)?;
     module.add_class::<detokenizer::PyVocabulary>()?;
-    module.add_class::<detokenizer::PyStreamDecoder>()?;
     module.add_class::<detokenizer::PyDetokenizer>()?;
-    grammar::register(module)?;
     telemetry::register(module)?;
+    #[cfg(feature = "test-api")]
+    testing::register(module)?;
     Ok(())
 }

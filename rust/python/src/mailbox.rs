@@ -115,18 +115,9 @@ impl PyMailbox {
         self.inner.close();
     }
 
-    fn reader_alive(&self) -> bool {
-        self.inner.reader_alive()
-    }
-
     #[getter]
     fn closed(&self) -> bool {
         self.inner.is_closed()
-    }
-
-    #[getter]
-    fn capacity(&self) -> usize {
-        self.inner.capacity()
     }
 
     #[getter]

@@ -2,7 +2,6 @@
 //!
 //! The GIL is released while they work, but where that would cost more than the work.
 
-use pyengine_kernels_cpu::peaks;
 use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
@@ -34,15 +33,6 @@ impl CpuKernels {
     #[getter]
     fn threads(&self) -> usize {
         self.threads.count()
-    }
-
-    /// The machine's limits: [float32, bfloat16, bytes] multiply-adds and bytes read, each in a second.
-    #[allow(clippy::type_complexity)]
-    fn peaks(&self, py: Python<'_>) -> (Option<f64>, Option<f64>, Option<f64>, f64) {
-        py.detach(|| {
-            let [floats, halves, bytes] = peaks::multiply_adds(&self.threads);
-            (floats, halves, bytes, peaks::read_bandwidth(&self.threads))
-        })
     }
 
     #[pyo3(signature = (residual, branch, weight, epsilon, out, rows))]

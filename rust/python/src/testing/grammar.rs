@@ -1,5 +1,5 @@
-//! `pyengine._core.GrammarContext`, `compile_grammar`, `CompiledGrammar` and `GrammarState`: for benches and tests. The engine
-//! compiles and uses grammars in Rust only.
+//! `pyengine._core.GrammarContext`, `compile_grammar`, `CompiledGrammar` and `GrammarState`: a grammar without an engine,
+//! which compiles and uses grammars in Rust only.
 //!
 //! Every call that may take long, or wait for another thread, releases the GIL.
 
@@ -10,10 +10,11 @@ use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
-use super::errors::{Raise, guarded};
 use pyengine_grammar::{Compiled, Grammar, Refusal};
 use pyengine_grammar_compiler::compiler::{compile_within, prepare};
 use pyengine_grammar_compiler::context::GrammarContext;
+
+use crate::errors::{Raise, guarded};
 
 impl Raise for Refusal {
     fn raise(self) -> PyErr {

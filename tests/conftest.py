@@ -44,7 +44,6 @@ GPU_OWNERS = (
     "model/test_draft_windows",
     "model/test_float8_linear",
     "model/test_flashinfer",
-    "model/test_fused_experts",
     "model/test_graphs",
     "model/test_late_",
     "model/test_memory",

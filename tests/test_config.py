@@ -27,8 +27,6 @@ from pyengine.model.spec import describe
         ({"tensor_parallel": 2, "device": "simulated"}, "tensor_parallel"),
         ({"tensor_parallel": 2, "draft_model": "demo"}, "draft_model"),
         ({"expert_parallel": True}, "expert_parallel"),
-        ({"symmetric_memory": False}, "symmetric_memory"),
-        ({"symmetric_memory": False, "device": "cpu"}, "symmetric_memory"),
         ({"device": "cpu", "dtype": "float16"}, "dtype"),
         ({"device": "cpu", "kv_cache_dtype": "float8_e4m3"}, "kv_cache_dtype"),
         ({"device": "cpu", "attention": "torch"}, "attention"),

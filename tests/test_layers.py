@@ -29,9 +29,8 @@ LAYERS = (
     ("model", "completion"),
     ("settings", "messages", "queues", "sampling"),
     ("distributed.group",),
-    ("distributed.symmetric",),
     (
-        "actors.actor", "actors.heartbeat", "demo", "distributed.symmetric_library", "grammar",
+        "actors.actor", "actors.heartbeat", "demo", "grammar",
         "kernels", "logits_processors", "logprobs", "logs", "placement.children", "telemetry",
         "tokenizer", "validation",
     ),

@@ -13,12 +13,9 @@ from benches.gpu.layer_cases import works
 from benches.gpu.part import Bench
 from pyengine.model.architectures.experts import Routing
 from pyengine.model.architectures.parts import SILU
-from pyengine.model.torch.attention.flashinfer.toolchain import comes_compiled
 from pyengine.model.torch.device.ops import KERNELS, REFERENCES
 from pyengine.model.torch.layers.expert_tensors import ExpertTensors
 from pyengine.model.torch.layers.experts import ExpertProducts
-from pyengine.model.torch.layers.fused_experts import FusedExperts, load_fused_library
-from pyengine.model.torch.layers.fused_selection import ups_first
 from pyengine.model.torch.layers.grouped_experts import (
     GroupedExperts,
     dense_layers,
@@ -50,20 +47,6 @@ def expert_cases(bench: Bench) -> Iterator[Case]:
         return GroupedExperts(ops, bench.device, Routing(chosen), SILU, layers)
 
     yield from cases(bench, "torch" if by_torch else "triton", made)
-
-
-def fused_cases(bench: Bench) -> Iterator[Case]:
-    """By FlashInfer's fused kernels where they come compiled: to compile them takes too long."""
-
-    def made(tensors: ExpertTensors, chosen: int) -> ExpertProducts:
-        def workspace(nbytes: int) -> torch.Tensor:
-            return torch.empty(nbytes, dtype=torch.uint8, device=bench.device)
-
-        library = load_fused_library()
-        return FusedExperts(library, ups_first(tensors), SILU, chosen, max(ROWS), workspace)
-
-    if comes_compiled():
-        yield from cases(bench, "flashinfer", made)
 
 
 def cases(

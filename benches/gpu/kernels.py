@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from benches.gpu import tiny
 from benches.gpu.attention_cases import attention_cases
 from benches.gpu.cases import Case
-from benches.gpu.expert_cases import expert_cases, fused_cases
+from benches.gpu.expert_cases import expert_cases
 from benches.gpu.floors import LLAMA_3_8B
 from benches.gpu.layer_cases import layer_cases
 from benches.gpu.part import Bench, Part
@@ -59,7 +59,7 @@ def run(bench: Bench) -> Generator[Row]:
     if bench.cuda:
         # Last, for it may compile for minutes at its first use.
         theirs = attention_cases(bench, shape, ["flashinfer"])
-        cases = itertools.chain(cases, theirs, flashinfer_cases(bench, shape), fused_cases(bench))
+        cases = itertools.chain(cases, theirs, flashinfer_cases(bench, shape))
     for case in cases:
         for implementation in case.make:
             yield measured(bench, case, implementation)

@@ -63,8 +63,6 @@ ENGINE_OPTIONS: dict[str, str] = {
     "tensor_parallel": "GPUs, or processes on the CPU, that share the model [default: 1].",
     "expert_parallel": "With --tensor-parallel, give each GPU or process whole experts of a "
     "mixture, not a part of every one [default: no].",
-    "symmetric_memory": "With --tensor-parallel, sum up in memory that GPUs map of each other, "
-    "where the machine can, not by NCCL alone [default: yes].",
     "threads": "CPU threads of a model step, with --tensor-parallel of each process [default: the "
     "machine's cores, divided among the processes].",
     "prefix_cache": "Share the cache of equal prompt prefixes [default: yes].",

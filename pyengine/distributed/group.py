@@ -5,14 +5,10 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from typing import Any, Protocol
 
 import torch
 import torch.distributed
-
-from pyengine.distributed.symmetric import SymmetricSums, symmetric_sums
-from pyengine.distributed.symmetric_library import TorchLibrary
 
 # Its type stubs lack some names that are used here.
 distributed: Any = torch.distributed
@@ -93,8 +89,7 @@ def host_store(port: int | None = None) -> Any:
 
 
 class TorchGroup:
-    """Ranks in processes of one machine: gloo between CPUs, NCCL between GPUs, with sums in
-    symmetric memory where the GPUs have it.
+    """Ranks in processes of one machine: gloo between CPUs, NCCL between GPUs.
 
     It leaves torch's default process group to the program that embeds the engine.
 
@@ -104,9 +99,7 @@ class TorchGroup:
         exchanges: How ranks exchange, in words.
     """
 
-    def __init__(
-        self, store: Any, rank: int, size: int, device: torch.device, *, symmetric: bool = True
-    ) -> None:
+    def __init__(self, store: Any, rank: int, size: int, device: torch.device) -> None:
         """Connect to the other ranks, which do the same.
 
         Args:
@@ -114,7 +107,6 @@ class TorchGroup:
             rank: This rank's number.
             size: Number of ranks.
             device: This rank's device.
-            symmetric: Look for symmetric memory between GPUs.
 
         Raises:
             RuntimeError: A rank did not come in time.
@@ -128,20 +120,10 @@ class TorchGroup:
             self._device = _nccl(prefixed("device", store), rank, size, device)
         self._sum, self._least = _reduction("SUM"), _reduction("MIN")
         self._gather = _in_stream(distributed.distributed_c10d.AllgatherOptions())
-        self._symmetric: SymmetricSums | None = None
         self.exchanges = "gloo" if device.type == "cpu" else "NCCL"
-        if device.type == "cuda" and size > 1 and symmetric:
-            self._symmetric = symmetric_sums(
-                self, prefixed("symmetric", store), partial(TorchLibrary, device)
-            )
-            if self._symmetric is not None:
-                self.exchanges = "symmetric memory and NCCL"
 
     def all_reduce(self, tensor: torch.Tensor) -> None:
         """See :class:`Group`."""
-        if self._symmetric is not None and self._symmetric.takes(tensor):
-            self._symmetric.add(tensor)
-            return
         _finish(self._device.allreduce([tensor], self._sum))
 
     def all_gather(self, tensor: torch.Tensor, out: torch.Tensor) -> None:
@@ -166,8 +148,6 @@ class TorchGroup:
         """
         if self._device is not self._host:
             self._device.abort()
-        if self._symmetric is not None:
-            self._symmetric.abort()
 
 
 def _gloo(store: Any, rank: int, size: int) -> Any:

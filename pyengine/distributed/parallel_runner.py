@@ -126,13 +126,7 @@ class ParallelRunner:
             store = host_store()
             ranks.meet(store.port)
             try:
-                group = TorchGroup(
-                    store,
-                    0,
-                    config.tensor_parallel,
-                    device,
-                    symmetric=config.symmetric_memory,
-                )
+                group = TorchGroup(store, 0, config.tensor_parallel, device)
                 ranks.on_failure = group.abort
                 ranks.check()
                 of_all = ranks.progress(progress) if progress else None

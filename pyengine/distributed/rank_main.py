@@ -103,13 +103,7 @@ def main(descriptor: int) -> int:
         threading.Thread(
             target=end_with, args=(line,), name="pyengine-control", daemon=True
         ).start()
-        group = TorchGroup(
-            host_store(meet.port),
-            begin.rank,
-            config.tensor_parallel,
-            device,
-            symmetric=config.symmetric_memory,
-        )
+        group = TorchGroup(host_store(meet.port), begin.rank, config.tensor_parallel, device)
         runner = start_rank(
             device, config, group, lambda done, total: line.send(Loading(done, total))
         )

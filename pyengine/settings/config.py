@@ -86,8 +86,6 @@ class EngineConfig:
             of its own; on the CPU, processes. The model's KV heads must be divisible by it.
         expert_parallel: Each of ``tensor_parallel`` has whole experts of a mixture, in place of a
             part of every expert; their number must be divisible by it.
-        symmetric_memory: With ``tensor_parallel`` on GPUs, sums of the ranks go through memory that
-            each maps of all others, where the machine can; if not, all go by NCCL.
         threads: CPU threads of a model step, per process with ``tensor_parallel``; None divides
             the machine's cores among the processes, and is 1 for a tiny model.
         speculation: Draft token sources, by their names in ``pyengine._core.PROPOSERS``; the help
@@ -144,7 +142,6 @@ class EngineConfig:
     graph_memory_mib: int | None = None
     tensor_parallel: int = 1
     expert_parallel: bool = False
-    symmetric_memory: bool = True
     threads: int | None = None
     speculation: tuple[Proposer, ...] | None = None
     draft_model: str | None = None
@@ -217,12 +214,6 @@ class EngineConfig:
                 "'expert_parallel' divides experts among the ranks of 'tensor_parallel', which "
                 "is 1: set it to how many there are",
                 param="expert_parallel",
-            )
-        if not self.symmetric_memory and self.tensor_parallel == 1:
-            raise ConfigError(
-                "'symmetric_memory' is False, but there are no ranks that exchange anything: "
-                "'tensor_parallel' is 1",
-                param="symmetric_memory",
             )
         if self.tensor_parallel > 1 and self.draft_model is not None:
             raise ConfigError(
@@ -320,7 +311,6 @@ _OF_GPUS = (
     "attention",
     "gpu_memory_fraction",
     "graph_memory_mib",
-    "symmetric_memory",
 )
 
 # Settings that a device does not have.

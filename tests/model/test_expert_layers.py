@@ -29,7 +29,6 @@ from tests.model.families import make_family
 from tests.model.llamas import Loop, prompts
 from tests.model.quantized import Pack, has_products, make_twins
 from tests.model.test_block_linear import blocks
-from tests.model.test_fused_experts import mixtures
 from tests.model.test_mxfp4 import twins
 from tests.model.test_quantized_folders import AWQ, FP8, GPTQ
 from tests.model.test_torch_model import logits_after
@@ -258,17 +257,3 @@ def test_a_mixture_of_8_bit_floats_says_nearly_what_its_dense_twin_says(
     assert first.equal(second)
     # What one rank rounds to 8 bits differs from what the other does in its last places.
     assert (first - alone).abs().max() < 0.1 * alone.std()
-
-
-def test_fused_experts_are_left_to_dense_weights(
-    twins: tuple[Path, Path], products: list[PackedTensor]
-) -> None:
-    fused = mixtures()
-    asked = prompts(2)
-    runner = GreedyRunner(twins[0], dtype="bfloat16", fused=fused)
-    assert "these stay as they are stored" in (fused.why or "")
-    Loop(runner).generate(asked, 3)
-    assert products
-    dense = mixtures()
-    GreedyRunner(twins[1], dtype="bfloat16", fused=dense)
-    assert dense.why == "flashinfer 0.7.2, fused"

@@ -15,7 +15,6 @@ from pyengine.model.runner import Sampled
 from pyengine.model.spec import describe, in_one_page
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.device.device_step import DeviceStep
-from pyengine.model.torch.layers.fused_selection import FusedMixtures
 from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.torch.model import TorchModel
 from pyengine.model.weights.loader import open_weights
@@ -40,7 +39,6 @@ class GreedyRunner:
         quantization: str | None = None,
         expert_parallel: bool = False,
         cpu_kernels: bool = False,
-        fused: FusedMixtures | None = None,
     ) -> None:
         config = EngineConfig(
             model=str(folder),
@@ -73,7 +71,6 @@ class GreedyRunner:
             group,
             expert_parallel=expert_parallel,
             cpu_kernels=cpu_kernels,
-            fused=fused,
         )
         rank, ranks = parts.group.rank, parts.ranks
         with open_weights(spec, rank=rank, ranks=ranks) as weights:

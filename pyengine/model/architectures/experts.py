@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pyengine.model.weights.matrix import Matrix
@@ -66,12 +65,3 @@ class ExpertWeights:
     def added_by(self, rank: int) -> "ExpertWeights":
         """The same with the biases of outputs that this rank adds: what all have is added once."""
         return self if self.divided or rank == 0 else replace(self, down_bias=())
-
-    def ups_first(self) -> "ExpertWeights":
-        """The same with ups before gates, as FlashInfer's fused experts want them."""
-        inner = self.down[0].shape[1]
-        return replace(
-            self,
-            gate_up=[each.rotated(inner) for each in self.gate_up],
-            gate_up_bias=[np.roll(each, inner) for each in self.gate_up_bias],
-        )

@@ -224,19 +224,6 @@ class Matrix:
             start = stop
         return Matrix(tuple(parts))
 
-    def rotated(self, first: int) -> "Matrix":
-        """Its outputs from ``first`` on, then those before; shares the memory."""
-        before: list[Part] = []
-        behind: list[Part] = []
-        start = 0
-        for part in self.parts:
-            count = part.shape[0]
-            cut = min(max(first - start, 0), count)
-            before.append(part.rows(slice(0, cut)))
-            behind.append(part.rows(slice(cut, count)))
-            start += count
-        return Matrix(tuple(part for part in (*behind, *before) if part.shape[0]))
-
     def repeating_last(self, rows: int) -> "Matrix":
         """The same with its last ``rows`` outputs a second time, which are one part's."""
         last = self.parts[-1]

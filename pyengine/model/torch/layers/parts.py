@@ -33,7 +33,6 @@ from pyengine.model.torch.layers.block_linear import BlockLinear, is_blocks
 from pyengine.model.torch.layers.expert_layers import load_layers
 from pyengine.model.torch.layers.experts import ExpertProducts, TorchExperts
 from pyengine.model.torch.layers.float8_linear import Float8Linear, is_float8
-from pyengine.model.torch.layers.fused_selection import FusedMixtures
 from pyengine.model.torch.layers.grouped_experts import GroupedExperts
 from pyengine.model.torch.layers.norms import (
     TorchHeadNorm,
@@ -69,7 +68,6 @@ class TorchParts:
         expert_parallel: Whether each of them has whole experts, not a share of each.
         cpu_kernels: Whether experts on a CPU are the Rust kernel's; if not, they are computed as
             on a GPU.
-        fused: Makes fused experts, where a GPU may have some.
         live: int64 [1] on the device, the tokens of a step, without those that fill up a graph's.
         ops: Norms, rotation, activation.
         expert_layers: The experts of each layer that has some, by its number.
@@ -91,7 +89,6 @@ class TorchParts:
         *,
         expert_parallel: bool = False,
         cpu_kernels: bool = True,
-        fused: FusedMixtures | None = None,
     ) -> None:
         self.device = device
         self.dtype = dtype
@@ -105,7 +102,6 @@ class TorchParts:
         self.ranks = self.group.size
         self.expert_parallel = expert_parallel
         self.cpu_kernels = cpu_kernels
-        self.fused = fused
         self.ops: TorchOps = torch_ops(device)
         self.live = torch.zeros(1, dtype=torch.int64, device=device)
         self.caches: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -224,8 +220,8 @@ class TorchParts:
         weights: ExpertWeights,
         activation: Activation,
     ) -> TorchExperts | PackedExperts:
-        """By the Rust kernel on a CPU; elsewhere fused where that can be had and weights are dense,
-        or else by grouped products, which read quantized weights as they are stored.
+        """By the Rust kernel on a CPU; elsewhere by grouped products, which read quantized weights
+        as they are stored.
         """
         made: TorchExperts | PackedExperts
         if self.cpu_kernels and self.device.type == "cpu" and self.dtype in DTYPES:
@@ -241,18 +237,8 @@ class TorchParts:
     def _products(
         self, routing: Routing, weights: ExpertWeights, activation: Activation
     ) -> ExpertProducts:
-        transfer, device, dtype = self.transfer, self.device, self.dtype
-        if self.fused is not None:
-            quantized = any(
-                stay_packed(matrices, device, dtype) for matrices in (weights.gate_up, weights.down)
-            )
-            fused = self.fused.experts(
-                routing, weights, activation, transfer, dtype, self.max_tokens, quantized=quantized
-            )
-            if fused is not None:
-                return fused
-        layers = load_layers(self.ops, weights, transfer, device, dtype)
-        return GroupedExperts(self.ops, device, routing, activation, layers)
+        layers = load_layers(self.ops, weights, self.transfer, self.device, self.dtype)
+        return GroupedExperts(self.ops, self.device, routing, activation, layers)
 
     def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> PagedAttention:
         """By the backend, over a cache of this rank's heads."""

@@ -20,7 +20,6 @@ from pyengine.model.torch.device.graphs import Graphs
 from pyengine.model.torch.device.memory import Measured, Memory, divide, stage
 from pyengine.model.torch.device.queue import CudaCapturer, CudaQueue
 from pyengine.model.torch.draft import TorchDraft, pass_layout
-from pyengine.model.torch.layers.fused_selection import FusedMixtures
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start.loading import (
     LoadedModels,
@@ -114,7 +113,7 @@ def _load(
     group: Group,
     progress: Progress | None,
 ) -> tuple[LoadedModels, dict[str, str]]:
-    """Load the models with the cache of ``spec``; and notes of what attends and has experts."""
+    """Load the models with the cache of ``spec``; and a note of what attends."""
     layout = make_layout(config, spec.info)
     asked, draft = attention_specs(spec.info, layout, group.size), None
     with stage(
@@ -125,8 +124,7 @@ def _load(
         backend, why, machine = ready_by_kind(
             asked, device, detect(device), config.attention, moves=spec.draft is not None
         )
-        fused = FusedMixtures(machine, device)
-        model = load_model(spec, layout, device, backend, progress, group, fused)
+        model = load_model(spec, layout, device, backend, progress, group)
         if spec.draft is not None:
             # Attention knows the step that it was planned for: each model has its own.
             passes = pass_layout(layout, spec.draft.info)
@@ -135,11 +133,10 @@ def _load(
                 asked, device, machine, config.attention, moves=True
             ).backend
             draft_spec = replace(spec.draft, num_blocks=spec.num_blocks)
-            draft = load_model(draft_spec, passes, device, draft_backend, progress, None, fused)
+            draft = load_model(draft_spec, passes, device, draft_backend, progress)
     # Memory that only loading needed is not needed by steps.
     torch.cuda.empty_cache()
-    notes = {"attention": why} | ({"experts": fused.why} if fused.why else {})
-    return LoadedModels(config, layout, CudaQueue(device), model, draft), notes
+    return LoadedModels(config, layout, CudaQueue(device), model, draft), {"attention": why}
 
 
 def _divide(models: LoadedModels, spec: ModelSpec, group: Group, found: Measured) -> Memory:

@@ -15,7 +15,6 @@ from pyengine.model.torch.device.graphs import Graphs
 from pyengine.model.torch.device.memory import GRAPH_MIB
 from pyengine.model.torch.device.queue import DeviceQueue
 from pyengine.model.torch.draft import TorchDraft
-from pyengine.model.torch.layers.fused_selection import FusedMixtures
 from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.torch.model import TorchModel
 from pyengine.model.torch.runner import TorchRunner
@@ -99,7 +98,6 @@ def load_model(
     backend: AttentionBackend,
     progress: Progress | None = None,
     group: Group | None = None,
-    fused: FusedMixtures | None = None,
 ) -> TorchModel:
     """Load a model, or the share of it that this rank has.
 
@@ -110,7 +108,6 @@ def load_model(
         backend: Attends.
         progress: Called with (bytes loaded, bytes in all).
         group: The ranks that share the model, if it is not alone.
-        fused: Makes fused experts, where the device may have some.
 
     Raises:
         ModelLoadError: It cannot be loaded; says why.
@@ -126,7 +123,6 @@ def load_model(
         spec.num_blocks + spec.spare_pages,
         group,
         expert_parallel=spec.expert_parallel,
-        fused=fused,
     )
     rank, ranks = parts.group.rank, parts.ranks
     with open_weights(spec, rank=rank, ranks=ranks, progress=progress) as weights:

@@ -19,7 +19,7 @@ import numpy as np
 from benches.bench_linear import narrow
 from benches.figures import json_option, write_json
 from benches.paired import ratio_of
-from pyengine._core import CpuExperts, CpuKernels, CpuLinear, CpuTensor
+from pyengine._core import CpuExperts, CpuKernels, CpuLinear, CpuProgram, CpuTensor
 from pyengine.model.dtypes import cpu_tensor
 
 HIDDEN, INNER, CHOSEN = 2048, 768, 8
@@ -45,12 +45,11 @@ class Dense:
             for width in (HIDDEN, 2 * self._inner, self._inner, HIDDEN)
         )
 
-        def run() -> None:
-            self._kernels.linear(self.gate_up, x, gates, rows)
-            self._kernels.gated("silu", gates, inner, rows)
-            self._kernels.linear(self.down, inner, out, rows)
-
-        return run
+        program = CpuProgram(self._kernels)
+        program.linear(self.gate_up, x, gates)
+        program.gated("silu", gates, inner)
+        program.linear(self.down, inner, out)
+        return partial(program.run, rows)
 
 
 class Mixture:
@@ -71,7 +70,9 @@ class Mixture:
         """The layer on so many rows."""
         logits = numbers(self._scores(rows), self._narrow)
         x, out = (numbers(drawn(rows, HIDDEN), self._narrow) for _ in range(2))
-        return partial(self._kernels.experts, self._experts, logits, x, out, rows)
+        program = CpuProgram(self._kernels)
+        program.experts(self._experts, logits, x, out)
+        return partial(program.run, rows)
 
     def apart(self, rows: int) -> Callable[[], None]:
         """The experts that those rows choose, each as a layer of its own."""

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from benches.figures import json_option, write_json
-from pyengine._core import CpuKernels, CpuLinear, CpuTensor, machine_peaks
+from pyengine._core import CpuKernels, CpuLinear, CpuProgram, CpuTensor, machine_peaks
 from pyengine.model.dtypes import cpu_tensor
 
 ROWS = (1, 4, 8, 16, 64, 512)
@@ -90,7 +90,9 @@ def figures(threads: int, size: int, peers: bool) -> dict[str, Any]:
 
             reading = size * size * BITS[dtype] / 8 / bandwidth * 1e3
             multiplying = rows * size * size / rate * 1e3 if rate else 0.0
-            ms = least_ms(partial(kernels.linear, weights, given, out, rows))
+            program = CpuProgram(kernels)
+            program.linear(weights, given, out)
+            ms = least_ms(partial(program.run, rows))
             runs.append(
                 {
                     "dtype": dtype,

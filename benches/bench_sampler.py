@@ -33,14 +33,13 @@ def sampler_us(kernels: CpuKernels, logits: torch.Tensor, rules: dict[str, float
     """Microseconds of one row."""
     sampling = sampling_rows(1, **rules)
     step = CpuRules(
-        sampling=sampling,
+        sampling=sampling.view(np.uint32),
         sample_position=np.ones(1, np.int64),
         logit_start=np.array([0, 1], np.int32),
         logit_row=np.zeros(1, np.int32),
         logit_token=np.zeros(1, np.int32),
         mask_row=np.full(1, -1, np.int32),
         mask=np.zeros(0, np.uint32),
-        mask_words=0,
     )
     row, out = CpuTensor(logits.numpy()), CpuTensor(np.zeros(1, np.int32))
 

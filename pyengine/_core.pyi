@@ -760,7 +760,6 @@ class CpuRules:
 
     def __new__(
         cls,
-        *,
         sampling: NDArray[Any],
         sample_position: NDArray[Any],
         logit_start: NDArray[Any],
@@ -768,20 +767,18 @@ class CpuRules:
         logit_token: NDArray[Any],
         mask_row: NDArray[Any],
         mask: NDArray[Any],
-        mask_words: int,
     ) -> CpuRules:
         """Keep views of the arrays; every call reads them anew.
 
         Args:
-            sampling: [sampling rows], each row's rules; the dtype is :func:`sampling_row`.
+            sampling: uint32 [sampling rows * words], the bytes of each row's :func:`sampling_row`.
             sample_position: int64 [sampling rows], position of the row's first sampled token.
             logit_start: int32 [sampling rows + 1], where the logits rows of each begin.
             logit_row: int32 [logits rows], the logits row's sampling row.
             logit_token: int32 [logits rows], the token of the step that the logits follow. The
                 token behind it is the draft in this place, unless this is its sampling row's last.
             mask_row: int32 [logits rows], row of ``mask``, or -1: every token may be sampled.
-            mask: uint32, rows of ``mask_words`` words: bit t % 32 of word t / 32 allows token t.
-            mask_words: Words of a mask row: one bit for each token of the vocabulary.
+            mask: uint32 [masks, words]: bit t % 32 of word t / 32 allows token t.
         """
 
 @final
@@ -790,7 +787,6 @@ class CpuPenalties:
 
     def __new__(
         cls,
-        *,
         start: NDArray[Any],
         token: NDArray[Any],
         factor: NDArray[Any],
@@ -936,7 +932,7 @@ class CpuExperts:
 
 @final
 class CpuKernels:
-    """The kernels of the CPU runner, with their thread pool.
+    """The kernels' thread pool, and the sampler. :class:`CpuProgram` runs the kernels of layers.
 
     A call works on float32 or on bfloat16 and checks dtypes, shapes and indices; its ValueError
     names the wrong argument. While a call runs, no other thread may write to its arguments.
@@ -947,171 +943,6 @@ class CpuKernels:
 
     @property
     def threads(self) -> int: ...
-    def add_rms_norm(
-        self,
-        residual: CpuTensor,
-        branch: CpuTensor | None,
-        weight: CpuTensor,
-        epsilon: float,
-        out: CpuTensor,
-        rows: int,
-    ) -> None:
-        """Add ``branch`` to ``residual``, in place, and write the normalized sum times ``weight``
-        to ``out``; the first ``rows`` rows of all three, [rows, len(weight)].
-        """
-
-    def add_layer_norm(
-        self,
-        residual: CpuTensor,
-        branch: CpuTensor | None,
-        weight: CpuTensor,
-        bias: CpuTensor | None,
-        epsilon: float,
-        out: CpuTensor,
-        rows: int,
-    ) -> None:
-        """As :meth:`add_rms_norm`, with the mean subtracted and ``bias`` [len(weight)] added."""
-
-    def add(self, residual: CpuTensor, branch: CpuTensor | None, out: CpuTensor, rows: int) -> None:
-        """Add ``branch`` to ``residual``, in place, and copy the sum to ``out``; [rows, width]."""
-
-    def rotate(
-        self,
-        qkv: CpuTensor,
-        positions: CpuTensor,
-        angles: CpuTensor,
-        heads: int,
-        rows: int,
-    ) -> None:
-        """Rotate the first ``heads`` heads of each of the first ``rows`` rows, in place.
-
-        ``positions`` are int32 [rows or more], ``angles`` float32 [positions, head_dim], cosines,
-        then sines.
-        """
-
-    def head_rms_norm(
-        self,
-        qkv: CpuTensor,
-        query_weight: CpuTensor,
-        key_weight: CpuTensor,
-        query_width: int,
-        epsilon: float,
-        rows: int,
-        value_weight: CpuTensor | None = None,
-    ) -> None:
-        """Normalize the queries and the keys of the first ``rows`` rows, in place.
-
-        A row is ``query_width`` numbers of queries, then keys and as many values. Queries are
-        normalized in pieces of len(query_weight) numbers, which are multiplied by
-        ``query_weight``: single heads, or all of them; keys by ``key_weight``, and values by
-        ``value_weight``; without one they stay.
-        """
-
-    def linear(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor, rows: int) -> None:
-        """X W^T + b for the first ``rows`` rows: [rows, in] -> ``out`` [rows, out].
-
-        ``x`` and ``out`` are float32 or bfloat16, each for itself; sums are float32. A row's
-        results are the same bits whatever other rows there are, on any number of threads and with
-        any instruction set (but for subnormal bfloat16 numbers, which AVX-512 BF16 takes for
-        zero).
-        """
-
-    def gather(
-        self, table: CpuTensor, index: CpuTensor, out: CpuTensor, rows: int, first: int = 0
-    ) -> None:
-        """``out[i] = table[index[first + i]]`` for i below ``rows``; ``index`` is int32."""
-
-    def gather_weights(
-        self, table: CpuLinear, index: CpuTensor, out: CpuTensor, rows: int, first: int = 0
-    ) -> None:
-        """``out[i]`` becomes the weights of the output ``index[first + i]`` of ``table``.
-
-        ``out`` is float32 or bfloat16 [rows, inputs]; quantized weights are computed in float32.
-
-        Raises:
-            ValueError: ``table`` has no such output.
-        """
-
-    def gated(
-        self,
-        activation: str,
-        gate_up: CpuTensor,
-        out: CpuTensor,
-        rows: int,
-        limit: float | None = None,
-    ) -> None:
-        """activation(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first.
-
-        ``activation`` is ``silu``, ``gelu``, ``gelu_tanh``, ``relu``, ``relu2`` or, with a
-        ``limit``, ``clamped_swiglu``; see :mod:`pyengine.kernels.layers.activation`.
-        """
-
-    def activate(self, activation: str, x: CpuTensor, out: CpuTensor, rows: int) -> None:
-        """activation(x): [rows, width] -> ``out`` [rows, width]."""
-
-    def experts(
-        self, experts: CpuExperts, logits: CpuTensor, x: CpuTensor, out: CpuTensor, rows: int
-    ) -> None:
-        """Each of the first ``rows`` rows of ``x`` through the experts that its logits choose.
-
-        ``logits`` is [rows, experts], ``x`` and ``out`` are [rows, hidden], all of one type. A
-        row's results are the same bits whatever other rows there are.
-        """
-
-    def scale(self, x: CpuTensor, factor: float, rows: int) -> None:
-        """Multiply the first ``rows`` rows of ``x`` by ``factor``, in place."""
-
-    def soft_cap(self, x: CpuTensor, cap: float, rows: int) -> None:
-        """Cap * tanh(x / cap) of the first ``rows`` rows of ``x``, in place."""
-
-    def multiply(self, x: CpuTensor, by: CpuTensor, column: int, rows: int) -> None:
-        """Multiply the first ``rows`` rows of ``x`` [rows, width] by as many columns of the rows of
-        ``by``, from ``column`` on, in place.
-        """
-
-    def gate(self, x: CpuTensor, gates: CpuTensor, rows: int) -> None:
-        """Multiply each of the first ``rows`` rows of ``x`` by the sigmoid of its number in
-        ``gates`` [rows], in place.
-        """
-
-    def attend(
-        self,
-        step: CpuStep,
-        qkv: CpuTensor,
-        angles: CpuTensor,
-        keys: CpuTensor,
-        values: CpuTensor,
-        out: CpuTensor,
-        num_heads: int,
-        scale: float,
-        *,
-        window: int | None = None,
-        chunk: int | None = None,
-        soft_cap: float | None = None,
-        sinks: CpuTensor | None = None,
-        temperatures: CpuTensor | None = None,
-        stores: bool = True,
-    ) -> None:
-        """Rotate queries and keys, store keys and values in the cache, attend causally.
-
-        Args:
-            step: The step's rows, pages and slots.
-            qkv: [tokens, (num_heads + 2 * kv heads) * head_dim]: queries, keys, values; without
-                ``stores`` queries alone.
-            angles: float32 [context, head_dim]: cosines, then sines.
-            keys: [blocks, kv heads, head_dim, block_size], perhaps with room between blocks.
-            values: [blocks, kv heads, block_size, head_dim], with the same room.
-            out: [tokens, num_heads * head_dim].
-            num_heads: Query heads.
-            scale: Multiplies the scores.
-            window: Keys that a query sees, the last of them its own; None is all before it.
-            chunk: A query sees keys of its own chunk of so many positions alone.
-            soft_cap: Scores become ``soft_cap * tanh(score / soft_cap)``.
-            sinks: float32 [num_heads], logits that take a share of the softmax and have no value.
-            temperatures: float32 [context], what multiplies the scores of each position's query.
-            stores: False where another layer stores the keys and values that this one attends to.
-        """
-
     def sample(
         self, rules: CpuRules, logits: CpuTensor, out: CpuTensor, first: int, rows: int
     ) -> None:
@@ -1223,8 +1054,8 @@ STEP_BOUNDS_NS: Final[tuple[int, ...]]
 class CpuProgram:
     """Kernels that are recorded once and then run in order, in one call without the GIL.
 
-    Each method with the name of a :class:`CpuKernels` method records that kernel; :meth:`run` gives
-    the number of rows. One thread at a time.
+    Every other method records a kernel; :meth:`run` gives the number of ``rows`` that it works on.
+    Kernels work on float32 or on bfloat16. One thread at a time.
     """
 
     def __new__(cls, kernels: CpuKernels) -> CpuProgram:
@@ -1237,8 +1068,11 @@ class CpuProgram:
         weight: CpuTensor,
         epsilon: float,
         out: CpuTensor,
-        rows: int = 0,
-    ) -> None: ...
+    ) -> None:
+        """Add ``branch`` to ``residual``, in place, and write the normalized sum times ``weight``
+        to ``out``; the first ``rows`` rows of all three, [rows, len(weight)].
+        """
+
     def add_layer_norm(
         self,
         residual: CpuTensor,
@@ -1247,19 +1081,25 @@ class CpuProgram:
         bias: CpuTensor | None,
         epsilon: float,
         out: CpuTensor,
-        rows: int = 0,
-    ) -> None: ...
-    def add(
-        self, residual: CpuTensor, branch: CpuTensor | None, out: CpuTensor, rows: int = 0
-    ) -> None: ...
+    ) -> None:
+        """As :meth:`add_rms_norm`, with the mean subtracted and ``bias`` [len(weight)] added."""
+
+    def add(self, residual: CpuTensor, branch: CpuTensor | None, out: CpuTensor) -> None:
+        """Add ``branch`` to ``residual``, in place, and copy the sum to ``out``; [rows, width]."""
+
     def rotate(
         self,
         qkv: CpuTensor,
         positions: CpuTensor,
         angles: CpuTensor,
         heads: int,
-        rows: int = 0,
-    ) -> None: ...
+    ) -> None:
+        """Rotate the first ``heads`` heads of each of the first ``rows`` rows, in place.
+
+        ``positions`` are int32 [rows or more], ``angles`` float32 [positions, head_dim], cosines,
+        then sines.
+        """
+
     def head_rms_norm(
         self,
         qkv: CpuTensor,
@@ -1267,32 +1107,76 @@ class CpuProgram:
         key_weight: CpuTensor,
         query_width: int,
         epsilon: float,
-        rows: int = 0,
         value_weight: CpuTensor | None = None,
-    ) -> None: ...
-    def linear(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor, rows: int = 0) -> None: ...
-    def gather(
-        self, table: CpuTensor, index: CpuTensor, out: CpuTensor, rows: int = 0, first: int = 0
-    ) -> None: ...
-    def gather_weights(
-        self, table: CpuLinear, index: CpuTensor, out: CpuTensor, rows: int = 0, first: int = 0
-    ) -> None: ...
+    ) -> None:
+        """Normalize the queries and the keys of the first ``rows`` rows, in place.
+
+        A row is ``query_width`` numbers of queries, then keys and as many values. Queries are
+        normalized in pieces of len(query_weight) numbers, which are multiplied by
+        ``query_weight``: single heads, or all of them; keys by ``key_weight``, and values by
+        ``value_weight``; without one they stay.
+        """
+
+    def linear(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor) -> None:
+        """X W^T + b for the first ``rows`` rows: [rows, in] -> ``out`` [rows, out].
+
+        ``x`` and ``out`` are float32 or bfloat16, each for itself; sums are float32. A row's
+        results are the same bits whatever other rows there are, on any number of threads and with
+        any instruction set (but for subnormal bfloat16 numbers, which AVX-512 BF16 takes for
+        zero).
+        """
+
+    def gather(self, table: CpuTensor, index: CpuTensor, out: CpuTensor) -> None:
+        """``out[i] = table[index[first + i]]`` for i below ``rows``; ``index`` is int32."""
+
+    def gather_weights(self, table: CpuLinear, index: CpuTensor, out: CpuTensor) -> None:
+        """``out[i]`` becomes the weights of the output ``index[first + i]`` of ``table``.
+
+        ``out`` is float32 or bfloat16 [rows, inputs]; quantized weights are computed in float32.
+
+        Raises:
+            ValueError: ``table`` has no such output.
+        """
+
     def gated(
         self,
         activation: str,
         gate_up: CpuTensor,
         out: CpuTensor,
-        rows: int = 0,
         limit: float | None = None,
-    ) -> None: ...
-    def activate(self, activation: str, x: CpuTensor, out: CpuTensor, rows: int = 0) -> None: ...
-    def experts(
-        self, experts: CpuExperts, logits: CpuTensor, x: CpuTensor, out: CpuTensor, rows: int = 0
-    ) -> None: ...
-    def scale(self, x: CpuTensor, factor: float, rows: int = 0) -> None: ...
-    def soft_cap(self, x: CpuTensor, cap: float, rows: int = 0) -> None: ...
-    def multiply(self, x: CpuTensor, by: CpuTensor, column: int, rows: int = 0) -> None: ...
-    def gate(self, x: CpuTensor, gates: CpuTensor, rows: int = 0) -> None: ...
+    ) -> None:
+        """activation(gate) * up: [rows, 2 * width] -> ``out`` [rows, width], gates first.
+
+        ``activation`` is ``silu``, ``gelu``, ``gelu_tanh``, ``relu``, ``relu2`` or, with a
+        ``limit``, ``clamped_swiglu``; see :mod:`pyengine.kernels.layers.activation`.
+        """
+
+    def activate(self, activation: str, x: CpuTensor, out: CpuTensor) -> None:
+        """activation(x): [rows, width] -> ``out`` [rows, width]."""
+
+    def experts(self, experts: CpuExperts, logits: CpuTensor, x: CpuTensor, out: CpuTensor) -> None:
+        """Each of the first ``rows`` rows of ``x`` through the experts that its logits choose.
+
+        ``logits`` is [rows, experts], ``x`` and ``out`` are [rows, hidden], all of one type. A
+        row's results are the same bits whatever other rows there are.
+        """
+
+    def scale(self, x: CpuTensor, factor: float) -> None:
+        """Multiply the first ``rows`` rows of ``x`` by ``factor``, in place."""
+
+    def soft_cap(self, x: CpuTensor, cap: float) -> None:
+        """Cap * tanh(x / cap) of the first ``rows`` rows of ``x``, in place."""
+
+    def multiply(self, x: CpuTensor, by: CpuTensor, column: int) -> None:
+        """Multiply the first ``rows`` rows of ``x`` [rows, width] by as many columns of the rows of
+        ``by``, from ``column`` on, in place.
+        """
+
+    def gate(self, x: CpuTensor, gates: CpuTensor) -> None:
+        """Multiply each of the first ``rows`` rows of ``x`` by the sigmoid of its number in
+        ``gates`` [rows], in place.
+        """
+
     def attend(
         self,
         step: CpuStep,
@@ -1310,7 +1194,27 @@ class CpuProgram:
         sinks: CpuTensor | None = None,
         temperatures: CpuTensor | None = None,
         stores: bool = True,
-    ) -> None: ...
+    ) -> None:
+        """Rotate queries and keys, store keys and values in the cache, attend causally.
+
+        Args:
+            step: The step's rows, pages and slots.
+            qkv: [tokens, (num_heads + 2 * kv heads) * head_dim]: queries, keys, values; without
+                ``stores`` queries alone.
+            angles: float32 [context, head_dim]: cosines, then sines.
+            keys: [blocks, kv heads, head_dim, block_size], perhaps with room between blocks.
+            values: [blocks, kv heads, block_size, head_dim], with the same room.
+            out: [tokens, num_heads * head_dim].
+            num_heads: Query heads.
+            scale: Multiplies the scores.
+            window: Keys that a query sees, the last of them its own; None is all before it.
+            chunk: A query sees keys of its own chunk of so many positions alone.
+            soft_cap: Scores become ``soft_cap * tanh(score / soft_cap)``.
+            sinks: float32 [num_heads], logits that take a share of the softmax and have no value.
+            temperatures: float32 [context], what multiplies the scores of each position's query.
+            stores: False where another layer stores the keys and values that this one attends to.
+        """
+
     def run(self, rows: int, first: int = 0) -> None:
         """Run all recorded kernels on the first ``rows`` rows; gathers begin at index ``first``.
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pyengine._core import CpuKernels
 from pyengine.kernels.layers.activation import KINDS, gated, gated_reference
+from pyengine.model.cpu.executor import run_once
 from tests.kernels.backends import DEVICE
 from tests.kernels.pairs import DTYPES, assert_close, both, cpu_tensor, random, rows_of
 
@@ -54,7 +55,8 @@ def test_the_numbers_of_rust(kind: str, dtype: torch.dtype, kernel: object) -> N
         torch.zeros(1, 1000, dtype=dtype),
     )
     kernel(gate_up.to(DEVICE), out, kind, limit)  # type: ignore[operator]
-    CpuKernels(1).gated(kind, cpu_tensor(gate_up), cpu_tensor(theirs), 1, limit)
+    with run_once(CpuKernels(1), 1) as program:
+        program.gated(kind, cpu_tensor(gate_up), cpu_tensor(theirs), limit)
     floor = GELU_FLOOR if kind.startswith("gelu") else FLOOR
     assert_close(out.cpu(), theirs, UNITS[dtype], floor)
 

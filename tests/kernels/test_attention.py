@@ -19,6 +19,7 @@ from pyengine.kernels.attention.tiling import (
     prefix_tiling_for,
     tiling_for,
 )
+from pyengine.model.cpu.executor import run_once
 from tests.kernels.backends import DEVICE
 from tests.kernels.paged import PagedCase, int32, paged_case
 from tests.kernels.pairs import DTYPES, UNITS, cpu_tensor
@@ -241,25 +242,26 @@ def test_the_reference_is_what_rust_computes(dtype: torch.dtype) -> None:
     sinks = torch.linspace(-1, 2, heads.query)
     header = np.zeros(16, np.int64)
     header[StepHeader.NUM_ROWS], header[StepHeader.NUM_TOKENS] = len(counts), len(slots)
-    CpuKernels(1).attend(
-        CpuStep(
-            header,
-            np.array(positions, np.int32),
-            np.array(slots, np.int32),
-            *(pages[name].numpy() for name in ("query_start", "kv_length")),
-            *(pages[name].numpy() for name in ("page_indptr", "page_indices")),
-        ),
-        cpu_tensor(torch.stack(rows)),
-        cpu_tensor(angles),
-        cpu_tensor(keys.permute(0, 2, 3, 1).contiguous()),
-        cpu_tensor(values.permute(0, 2, 1, 3).contiguous()),
-        cpu_tensor(out),
-        heads.query,
-        case.scale,
-        window=9,
-        soft_cap=3.0,
-        sinks=cpu_tensor(sinks),
-    )
+    with run_once(CpuKernels(1), 0) as program:
+        program.attend(
+            CpuStep(
+                header,
+                np.array(positions, np.int32),
+                np.array(slots, np.int32),
+                *(pages[name].numpy() for name in ("query_start", "kv_length")),
+                *(pages[name].numpy() for name in ("page_indptr", "page_indices")),
+            ),
+            cpu_tensor(torch.stack(rows)),
+            cpu_tensor(angles),
+            cpu_tensor(keys.permute(0, 2, 3, 1).contiguous()),
+            cpu_tensor(values.permute(0, 2, 1, 3).contiguous()),
+            cpu_tensor(out),
+            heads.query,
+            case.scale,
+            window=9,
+            soft_cap=3.0,
+            sinks=cpu_tensor(sinks),
+        )
     assert starts[-1] == len(out)
     right = case.reference(window=9, soft_cap=3.0, sinks=sinks.to(DEVICE))
     assert_same(right.cpu().flatten(1), out)

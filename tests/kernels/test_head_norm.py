@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pyengine._core import CpuKernels
 from pyengine.kernels.layers.head_norm import head_rms_norm, head_rms_norm_reference
 from pyengine.kernels.layers.norm import add_rms_norm_reference
+from pyengine.model.cpu.executor import run_once
 from tests.kernels.backends import DEVICE
 from tests.kernels.pairs import DTYPES, assert_close, both, cpu_tensor, random, rows_of
 
@@ -60,9 +61,8 @@ def test_the_numbers_of_rust(dtype: torch.dtype, kernel: Any) -> None:
     query, key = (random(generator, 64, dtype=dtype).cpu() for _ in range(2))
     given = [t.to(DEVICE, copy=True) for t in (qkv, query, key)]
     kernel(*given, 9, 1e-6)
-    CpuKernels(1).head_rms_norm(
-        cpu_tensor(qkv), cpu_tensor(query), cpu_tensor(key), 9 * 64, 1e-6, 3
-    )
+    with run_once(CpuKernels(1), 3) as program:
+        program.head_rms_norm(cpu_tensor(qkv), cpu_tensor(query), cpu_tensor(key), 9 * 64, 1e-6)
     assert_close(given[0].cpu(), qkv, UNITS[dtype])
 
 
@@ -87,7 +87,8 @@ def test_rust_checks_its_arguments() -> None:
 
     def call(width: int, rows: int, key: torch.Tensor = weight, dim: int = 8) -> None:
         query = cpu_tensor(weight[:dim])
-        kernels.head_rms_norm(cpu_tensor(qkv), query, cpu_tensor(key), width, 1e-6, rows)
+        with run_once(kernels, rows) as program:
+            program.head_rms_norm(cpu_tensor(qkv), query, cpu_tensor(key), width, 1e-6)
 
     for arguments, message in (
         ((44, 2), "not 44 of queries by 8"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pyengine._core import CpuKernels
 from pyengine.kernels.layers.norm import add_rms_norm, add_rms_norm_reference
+from pyengine.model.cpu.executor import run_once
 from tests.kernels.backends import DEVICE
 from tests.kernels.pairs import DTYPES, assert_close, both, cpu_tensor, random, rows_of
 
@@ -51,9 +52,9 @@ def test_the_numbers_of_rust(dtype: torch.dtype, kernel: Any) -> None:
     out = torch.zeros_like(given[0])
     kernel(given[0], given[1], given[2], 1e-6, out)
     theirs = torch.zeros_like(residual)
-    CpuKernels(1).add_rms_norm(
-        cpu_tensor(residual), cpu_tensor(branch), cpu_tensor(weight), 1e-6, cpu_tensor(theirs), 3
-    )
+    tensors = cpu_tensor(residual), cpu_tensor(branch), cpu_tensor(weight)
+    with run_once(CpuKernels(1), 3) as program:
+        program.add_rms_norm(*tensors, 1e-6, cpu_tensor(theirs))
     assert_close(given[0].cpu(), residual, 0)
     assert_close(out.cpu(), theirs, UNITS[dtype])
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pyengine._core import CpuKernels, CpuStep, StepHeader
 from pyengine.kernels.layers.rope import rope_append, rope_append_reference
+from pyengine.model.cpu.executor import run_once
 from tests.kernels.backends import DEVICE
 from tests.kernels.pairs import DTYPES, assert_close, both, cpu_tensor, random, rows_of
 
@@ -127,11 +128,12 @@ def test_the_numbers_of_rust(dtype: torch.dtype, kernel: Any) -> None:
         np.arange(tokens + 1, dtype=np.int32), np.ones(tokens, np.int32),
         np.arange(tokens + 1, dtype=np.int32), slots.cpu().numpy() // size,
     )  # fmt: skip
-    CpuKernels(1).attend(
-        step, cpu_tensor(qkv.cpu()), cpu_tensor(angles.cpu()),
-        cpu_tensor(their_keys), cpu_tensor(their_values),
-        cpu_tensor(torch.zeros(tokens, heads * dim, dtype=dtype)), heads, 1.0,
-    )  # fmt: skip
+    with run_once(CpuKernels(1), 0) as program:
+        program.attend(
+            step, cpu_tensor(qkv.cpu()), cpu_tensor(angles.cpu()),
+            cpu_tensor(their_keys), cpu_tensor(their_values),
+            cpu_tensor(torch.zeros(tokens, heads * dim, dtype=dtype)), heads, 1.0,
+        )  # fmt: skip
     kernel(qkv, angles, positions, slots, keys, values, heads)
     assert_close(keys.cpu(), their_keys.permute(0, 3, 1, 2), UNITS[dtype], FLOORS[dtype])
     assert_close(values.cpu(), their_values.transpose(1, 2), 0)

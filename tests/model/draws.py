@@ -70,7 +70,7 @@ class Step:
     penalties: tuple[Floats, Floats] | None = None
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays by their names in the step buffers, and ``mask_words``."""
+        """The arrays by their names in the step buffers."""
         lengths = np.ones(self.rows, np.int32) if self.lengths is None else self.lengths
         logits = int(lengths.sum())
 
@@ -107,6 +107,11 @@ class Step:
         }
 
 
+def cpu_rules(arrays: dict[str, NDArray[Any]]) -> CpuRules:
+    """The sampling rules of a step, from its arrays by name."""
+    return CpuRules(**arrays | {"sampling": arrays["sampling"].view(np.uint32)})
+
+
 def penalty_arrays(factor: Floats, add: Floats) -> dict[str, NDArray[Any]]:
     """The penalties of a step, by their names in :class:`CpuPenalties`: those that change
     something.
@@ -127,7 +132,7 @@ Backend = Callable[[Step, NDArray[Any]], tuple[Ints, Ints]]
 def on_cpu(step: Step, logits: NDArray[Any], threads: int = 2) -> tuple[Ints, Ints]:
     """The Rust sampler and verifier."""
     arrays = step.arrays()
-    rules = CpuRules(**arrays, mask_words=arrays["mask"].shape[-1])
+    rules = cpu_rules(arrays)
     tokens = np.full(len(logits), -7, np.int32)
     counts = np.full(step.rows, -7, np.int32)
     kernels, out = CpuKernels(threads), CpuTensor(tokens)

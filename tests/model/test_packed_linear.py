@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pyengine._core import CpuKernels, CpuLinear, CpuTensor
+from pyengine.model.cpu.executor import run_once
 from pyengine.model.weights.matrix import Packed
 
 OUTPUTS, INPUTS = 70, 256
@@ -50,7 +51,8 @@ def test_a_layer_computes_what_its_weights_mean(bits: int, group: int, offset: s
     meant = weights.dequantized().astype(np.float64)
     x = np.random.default_rng(1).uniform(-1, 1, (3, INPUTS)).astype(np.float32)
     out = np.zeros((3, OUTPUTS), np.float32)
-    CpuKernels(1).linear(layer(weights), CpuTensor(x), CpuTensor(out), 3)
+    with run_once(CpuKernels(1), 3) as program:
+        program.linear(layer(weights), CpuTensor(x), CpuTensor(out))
     # Activations are rounded to steps of 1 / 127 of the largest.
     bound = np.abs(meant).sum(1) * 0.5001 / 127 + 1e-3
     assert (np.abs(out - x @ meant.T) <= bound).all()

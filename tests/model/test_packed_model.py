@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from pyengine._core import CpuKernels, CpuTensor
+from pyengine.model.cpu.executor import run_once
 from pyengine.model.cpu.layers import CpuParts, workspace
 from pyengine.model.cpu.linear import pack
 from pyengine.model.cpu.runner import CpuRunner
@@ -64,7 +65,8 @@ def test_a_layer_of_all_kinds_computes_what_they_mean() -> None:
     matrix, bias = mixed(), np.random.default_rng(8).standard_normal(277).astype(np.float32)
     packed = pack(matrix, bias, FLOATS)
     x, out = numbers(5, 9), np.zeros((5, 277), np.float32)
-    CpuKernels(2).linear(packed, CpuTensor(x), CpuTensor(out), 5)
+    with run_once(CpuKernels(2), 5) as program:
+        program.linear(packed, CpuTensor(x), CpuTensor(out))
     meant = matrix.dequantized(FLOATS)
     # Activations are rounded to steps of 1 / 127 of the largest.
     bound = np.abs(meant).sum(1) * np.abs(x).max() * 0.5001 / 127 + 1e-3
@@ -79,12 +81,16 @@ def test_a_table_of_all_kinds_looks_up_what_they_mean() -> None:
     matrix, parts = mixed(), CpuParts(CpuKernels(1), FLOATS, 8, 8, 1)
     table, out = parts.table(matrix), workspace(8, INPUTS, FLOATS)
     index = np.array([0, 69, 78, 80, 144, 180, 200, 276], np.int32)
-    table(CpuTensor(index), out, 8)
+    with parts.executor.recording() as program:
+        table(CpuTensor(index), out, 8)
+    program.run(8)
     assert np.allclose(out.tensor, matrix.dequantized(FLOATS)[index], atol=1e-6)
     # Where there are no zeros, or nothing to be subtracted from them, not a bit differs.
     assert np.array_equal(out.tensor[:6], matrix.dequantized(FLOATS)[index[:6]])
-    with pytest.raises(ValueError, match="no row 277 in the table"):
+    with parts.executor.recording() as program:
         table(CpuTensor(np.array([277], np.int32)), out, 1)
+    with pytest.raises(ValueError, match="no row 277 in the table"):
+        program.run(1)
 
 
 def test_a_head_has_the_weights_of_its_table() -> None:
@@ -94,7 +100,9 @@ def test_a_head_has_the_weights_of_its_table() -> None:
     held = parts.weight_bytes
     head, out = parts.head(matrix, info), workspace(1, 277, FLOATS)
     assert parts.weight_bytes == held
-    head(workspace(1, INPUTS, FLOATS), out, 1)
+    with parts.executor.recording() as program:
+        head(workspace(1, INPUTS, FLOATS), out, 1)
+    program.run(1)
     parts.head(mixed(), info)
     assert parts.weight_bytes == 2 * held
 

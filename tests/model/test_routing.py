@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pyengine._core import CpuExperts, CpuKernels, CpuLinear
 from pyengine.kernels.layers.router import route_reference
 from pyengine.model.architectures.experts import Routing
+from pyengine.model.cpu.executor import run_once
 from pyengine.model.dtypes import cpu_tensor
 
 EXPERTS, HIDDEN, ROWS = 8, 16, 40
@@ -48,7 +49,8 @@ def test_rows_go_where_torch_sends_them(routing: Routing, biased: bool) -> None:
         chosen_groups=routing.chosen_groups,
     )
     x, out = np.ones((ROWS, HIDDEN), np.float32), np.zeros((ROWS, HIDDEN), np.float32)
-    CpuKernels(2).experts(experts, cpu_tensor(logits), cpu_tensor(x), cpu_tensor(out), ROWS)
+    with run_once(CpuKernels(2), ROWS) as program:
+        program.experts(experts, cpu_tensor(logits), cpu_tensor(x), cpu_tensor(out))
     chosen = torch.empty(ROWS, routing.chosen, dtype=torch.int32)
     weights, routed = torch.empty(chosen.shape), torch.zeros(EXPERTS, dtype=torch.int64)
     route_reference(

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pyengine._core import CpuKernels, CpuPenalties, CpuRules, CpuTensor, pick_allowed
+from pyengine._core import CpuKernels, CpuPenalties, CpuTensor, pick_allowed
 from tests.model.draws import (
     RULES,
     Step,
     assert_drawn_from,
+    cpu_rules,
     exact,
     on_cpu,
     pack,
@@ -85,7 +86,7 @@ def test_a_mask_of_one_token_needs_no_logits() -> None:
 def test_a_chunk_of_the_logits_rows() -> None:
     logits = np.random.default_rng(5).normal(0, 2, (7, 90)).astype(np.float32)
     step = Step(3, lengths=np.array([2, 1, 4], np.int32))
-    rules = CpuRules(**step.arrays(), mask_words=1)
+    rules = cpu_rules(step.arrays())
     out = np.full(7, -7, np.int32)
     kernels = CpuKernels(1)
     for first, rows in ((0, 3), (3, 3), (6, 1)):
@@ -169,7 +170,7 @@ def test_arguments_are_checked() -> None:
         CpuTensor(np.zeros(3, np.float64))
     with pytest.raises((ValueError, BufferError), match="contiguous"):
         CpuTensor(np.zeros((4, 4), np.float32)[:, ::2])
-    rules = CpuRules(**Step(2, lengths=np.array([1, 2], np.int32)).arrays(), mask_words=1)
+    rules = cpu_rules(Step(2, lengths=np.array([1, 2], np.int32)).arrays())
     logits, out = CpuTensor(np.zeros((4, 8), np.float32)), CpuTensor(np.zeros(4, np.int32))
     kernels = CpuKernels(1)
     with pytest.raises(ValueError, match="more logits rows"):

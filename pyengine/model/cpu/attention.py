@@ -127,7 +127,7 @@ class Attention:
         """Rotate queries and keys, store keys and values, attend."""
         table, keys, values = self._caches[layer]
         how = self._layers[layer]
-        self._executor.target.attend(
+        self._executor.program.attend(
             step.attention[table],
             qkv.kernel,
             self._angles[layer],

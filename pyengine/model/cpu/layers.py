@@ -158,32 +158,32 @@ class CpuParts:
         self, source: Buffer, index: CpuTensor, out: Buffer, rows: int, first: int = 0
     ) -> None:
         """``out[i] = source[index[first + i]]``."""
-        self.executor.target.gather(source.kernel, index, out.kernel, rows, first)
+        self.executor.program.gather(source.kernel, index, out.kernel)
 
     def gated(self, activation: Activation, gate_up: Buffer, out: Buffer, rows: int) -> None:
         """activation(gate) * up."""
         kind, limit = activation.kind, activation.limit
-        self.executor.target.gated(kind, gate_up.kernel, out.kernel, rows, limit)
+        self.executor.program.gated(kind, gate_up.kernel, out.kernel, limit)
 
     def activate(self, activation: Activation, x: Buffer, out: Buffer, rows: int) -> None:
         """activation(x)."""
-        self.executor.target.activate(activation.kind, x.kernel, out.kernel, rows)
+        self.executor.program.activate(activation.kind, x.kernel, out.kernel)
 
     def scale(self, x: Buffer, factor: float, rows: int) -> None:
         """Multiply in place."""
-        self.executor.target.scale(x.kernel, factor, rows)
+        self.executor.program.scale(x.kernel, factor)
 
     def soft_cap(self, x: Buffer, cap: float, rows: int) -> None:
         """Cap * tanh(x / cap), in place."""
-        self.executor.target.soft_cap(x.kernel, cap, rows)
+        self.executor.program.soft_cap(x.kernel, cap)
 
     def multiply(self, x: Buffer, by: Buffer, column: int, rows: int) -> None:
         """Multiply by columns, in place."""
-        self.executor.target.multiply(x.kernel, by.kernel, column, rows)
+        self.executor.program.multiply(x.kernel, by.kernel, column)
 
     def gate(self, x: Buffer, gates: Buffer, rows: int) -> None:
         """Multiply by sigmoids, in place."""
-        self.executor.target.gate(x.kernel, gates.kernel, rows)
+        self.executor.program.gate(x.kernel, gates.kernel)
 
 
 class Table:
@@ -195,7 +195,7 @@ class Table:
 
     def __call__(self, index: CpuTensor, out: Buffer, rows: int) -> None:
         """``out[i]`` becomes row ``index[i]``."""
-        self._executor.target.gather_weights(self._packed, index, out.kernel, rows)
+        self._executor.program.gather_weights(self._packed, index, out.kernel)
 
 
 class Linear:
@@ -207,7 +207,7 @@ class Linear:
 
     def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, in] -> ``out`` [rows, out]."""
-        self._executor.target.linear(self._packed, x.kernel, out.kernel, rows)
+        self._executor.program.linear(self._packed, x.kernel, out.kernel)
 
 
 class CpuExpertLayer:
@@ -219,4 +219,4 @@ class CpuExpertLayer:
 
     def __call__(self, logits: Buffer, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, experts], [rows, hidden] -> ``out`` [rows, hidden]."""
-        self._executor.target.experts(self._experts, logits.kernel, x.kernel, out.kernel, rows)
+        self._executor.program.experts(self._experts, logits.kernel, x.kernel, out.kernel)

@@ -21,8 +21,8 @@ class RmsNorm:
     def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
         """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``."""
         before = None if branch is None else branch.kernel
-        self._executor.target.add_rms_norm(
-            residual.kernel, before, self._weight, self._epsilon, out.kernel, rows
+        self._executor.program.add_rms_norm(
+            residual.kernel, before, self._weight, self._epsilon, out.kernel
         )
 
 
@@ -43,14 +43,13 @@ class LayerNorm:
 
     def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
         """Add ``branch`` to ``residual`` in place, and normalize the sum into ``out``."""
-        self._executor.target.add_layer_norm(
+        self._executor.program.add_layer_norm(
             residual.kernel,
             None if branch is None else branch.kernel,
             self._weight,
             self._bias,
             self._epsilon,
             out.kernel,
-            rows,
         )
 
 
@@ -63,7 +62,7 @@ class NoNorm:
     def __call__(self, residual: Buffer, branch: Buffer | None, out: Buffer, rows: int) -> None:
         """Add ``branch`` to ``residual`` in place, and copy the sum to ``out``."""
         before = None if branch is None else branch.kernel
-        self._executor.target.add(residual.kernel, before, out.kernel, rows)
+        self._executor.program.add(residual.kernel, before, out.kernel)
 
 
 class CpuRotation:
@@ -76,7 +75,7 @@ class CpuRotation:
 
     def __call__(self, step: Step, qkv: Buffer, rows: int) -> None:
         """Rotate in place."""
-        self._executor.target.rotate(qkv.kernel, step.positions, self._angles, self._heads, rows)
+        self._executor.program.rotate(qkv.kernel, step.positions, self._angles, self._heads)
 
 
 class HeadRmsNorm:
@@ -100,12 +99,11 @@ class HeadRmsNorm:
 
     def __call__(self, qkv: Buffer, rows: int) -> None:
         """Normalize in place."""
-        self._executor.target.head_rms_norm(
+        self._executor.program.head_rms_norm(
             qkv.kernel,
             self._query_weight,
             self._key_weight,
             self._query_width,
             self._epsilon,
-            rows,
             self._value_weight,
         )

@@ -25,14 +25,13 @@ class Sampler:
     def __init__(self, kernels: CpuKernels, buffers: StepBuffers) -> None:
         self._kernels = kernels
         self.rules = CpuRules(
-            sampling=buffers.sampling,
+            sampling=buffers.sampling.view(np.uint32),
             sample_position=buffers.sample_position,
             logit_start=buffers.logit_start,
             logit_row=buffers.logit_row,
             logit_token=buffers.logit_token,
             mask_row=buffers.mask_row,
             mask=buffers.mask,
-            mask_words=buffers.mask.shape[-1],
         )
         self._buffers = buffers
         self._penalties = CpuPenalties(

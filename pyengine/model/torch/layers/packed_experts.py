@@ -12,6 +12,7 @@ from pyengine._core import CpuKernels, CpuLinear
 from pyengine.distributed.group import Group
 from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.architectures.parts import Activation, Buffer
+from pyengine.model.cpu.executor import run_once
 from pyengine.model.cpu.experts import make_experts
 from pyengine.model.cpu.linear import pack
 from pyengine.model.torch.layers.packed_linear import DTYPES, shared
@@ -56,5 +57,6 @@ class PackedExperts:
     def __call__(self, logits: Buffer, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, experts], [rows, hidden] -> ``out`` [rows, hidden], the sum over all ranks."""
         router, given, to = (shared(buffer.tensor) for buffer in (logits, x, out))
-        self._kernels.experts(self._experts, router, given, to, rows)
+        with run_once(self._kernels, rows) as program:
+            program.experts(self._experts, router, given, to)
         self._group.all_reduce(out.tensor[:rows])

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pyengine._core import CpuKernels, CpuTensor
 from pyengine.distributed.group import Group
 from pyengine.model.architectures.parts import Buffer
+from pyengine.model.cpu.executor import run_once
 from pyengine.model.cpu.linear import is_quantized, pack
 from pyengine.model.dtypes import FLOATS
 from pyengine.model.weights.matrix import Matrix
@@ -55,7 +56,8 @@ class PackedLinear:
 
     def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, in] -> ``out`` [rows, out]."""
-        self._kernels.linear(self._weight, shared(x.tensor), shared(out.tensor), rows)
+        with run_once(self._kernels, rows) as program:
+            program.linear(self._weight, shared(x.tensor), shared(out.tensor))
         if self._reduce:
             self._group.all_reduce(out.tensor[:rows])
 

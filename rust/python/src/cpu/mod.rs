@@ -1,7 +1,8 @@
 //! The kernels of the CPU runner (`kernels/cpu`) on Python's buffers: no copies, the GIL released while they work.
 //!
 //! ```text
-//!  tensor ◄── step, linear ◄── op, sampling ◄── kernels ◄── program
+//!  tensor ◄── step, linear ◄── op ◄──────────────────┐
+//!  tensor ◄── step ◄── sampling ◄── kernels ◄── program
 //! ```
 
 mod attend;

@@ -1,9 +1,7 @@
 //! A model's kernels and what they work on, checked before they run.
 //!
 //! ```text
-//!  CpuKernels ── one call, one Op, at once ──┐
-//!                                            ├──► Op::run: slices of the tensors ──► kernels/cpu
-//!  CpuProgram ── many, recorded ─────────────┘
+//!  CpuProgram ── recorded ──► Op::run: slices of the tensors ──► kernels/cpu
 //! ```
 //!
 //! Checks are O(1), but for a gather's indices and a step's rows and pages.

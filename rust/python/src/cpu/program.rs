@@ -40,7 +40,7 @@ impl CpuProgram {
         Self { kernels, recorded: Mutex::default(), ops: OnceLock::new() }
     }
 
-    #[pyo3(signature = (residual, branch, weight, epsilon, out, rows = 0))]
+    #[pyo3(signature = (residual, branch, weight, epsilon, out))]
     fn add_rms_norm(
         &self,
         residual: Py<CpuTensor>,
@@ -48,13 +48,11 @@ impl CpuProgram {
         weight: Py<CpuTensor>,
         epsilon: f32,
         out: Py<CpuTensor>,
-        rows: usize,
     ) -> PyResult<()> {
-        let _ = rows;
         self.record(Op::AddRmsNorm { residual, branch, weight, epsilon, out })
     }
 
-    #[pyo3(signature = (residual, branch, weight, bias, epsilon, out, rows = 0))]
+    #[pyo3(signature = (residual, branch, weight, bias, epsilon, out))]
     #[allow(clippy::too_many_arguments)]
     fn add_layer_norm(
         &self,
@@ -64,38 +62,32 @@ impl CpuProgram {
         bias: Option<Py<CpuTensor>>,
         epsilon: f32,
         out: Py<CpuTensor>,
-        rows: usize,
     ) -> PyResult<()> {
-        let _ = rows;
         self.record(Op::AddLayerNorm { residual, branch, weight, bias, epsilon, out })
     }
 
-    #[pyo3(signature = (residual, branch, out, rows = 0))]
+    #[pyo3(signature = (residual, branch, out))]
     fn add(
         &self,
         residual: Py<CpuTensor>,
         branch: Option<Py<CpuTensor>>,
         out: Py<CpuTensor>,
-        rows: usize,
     ) -> PyResult<()> {
-        let _ = rows;
         self.record(Op::Add { residual, branch, out })
     }
 
-    #[pyo3(signature = (qkv, positions, angles, heads, rows = 0))]
+    #[pyo3(signature = (qkv, positions, angles, heads))]
     fn rotate(
         &self,
         qkv: Py<CpuTensor>,
         positions: Py<CpuTensor>,
         angles: Py<CpuTensor>,
         heads: usize,
-        rows: usize,
     ) -> PyResult<()> {
-        let _ = rows;
         self.record(Op::Rotate { qkv, positions, angles, heads })
     }
 
-    #[pyo3(signature = (qkv, query_weight, key_weight, query_width, epsilon, rows = 0, value_weight = None))]
+    #[pyo3(signature = (qkv, query_weight, key_weight, query_width, epsilon, value_weight = None))]
     #[allow(clippy::too_many_arguments)]
     fn head_rms_norm(
         &self,
@@ -104,106 +96,72 @@ impl CpuProgram {
         key_weight: Py<CpuTensor>,
         query_width: usize,
         epsilon: f32,
-        rows: usize,
         value_weight: Option<Py<CpuTensor>>,
     ) -> PyResult<()> {
-        let _ = rows;
         self.record(Op::HeadRmsNorm { qkv, query_weight, key_weight, value_weight, query_width, epsilon })
     }
 
-    #[pyo3(signature = (activation, gate_up, out, rows = 0, limit = None))]
+    #[pyo3(signature = (activation, gate_up, out, limit = None))]
     fn gated(
         &self,
         activation: &str,
         gate_up: Py<CpuTensor>,
         out: Py<CpuTensor>,
-        rows: usize,
         limit: Option<f32>,
     ) -> PyResult<()> {
-        let _ = rows;
         let activation = elementwise::activation(activation, limit).map_err(Raise::raise)?;
         self.record(Op::Gated { activation, gate_up, out })
     }
 
-    #[pyo3(signature = (activation, x, out, rows = 0))]
-    fn activate(&self, activation: &str, x: Py<CpuTensor>, out: Py<CpuTensor>, rows: usize) -> PyResult<()> {
-        let _ = rows;
+    #[pyo3(signature = (activation, x, out))]
+    fn activate(&self, activation: &str, x: Py<CpuTensor>, out: Py<CpuTensor>) -> PyResult<()> {
         let activation = elementwise::activation(activation, None).map_err(Raise::raise)?;
         self.record(Op::Activate { activation, x, out })
     }
 
-    #[pyo3(signature = (experts, logits, x, out, rows = 0))]
+    #[pyo3(signature = (experts, logits, x, out))]
     fn experts(
         &self,
         experts: Py<CpuExperts>,
         logits: Py<CpuTensor>,
         x: Py<CpuTensor>,
         out: Py<CpuTensor>,
-        rows: usize,
     ) -> PyResult<()> {
-        let _ = rows;
         self.record(Op::Experts { experts, logits, x, out })
     }
 
-    #[pyo3(signature = (x, factor, rows = 0))]
-    fn scale(&self, x: Py<CpuTensor>, factor: f32, rows: usize) -> PyResult<()> {
-        let _ = rows;
+    #[pyo3(signature = (x, factor))]
+    fn scale(&self, x: Py<CpuTensor>, factor: f32) -> PyResult<()> {
         self.record(Op::Scale { x, factor })
     }
 
-    #[pyo3(signature = (x, cap, rows = 0))]
-    fn soft_cap(&self, x: Py<CpuTensor>, cap: f32, rows: usize) -> PyResult<()> {
-        let _ = rows;
+    #[pyo3(signature = (x, cap))]
+    fn soft_cap(&self, x: Py<CpuTensor>, cap: f32) -> PyResult<()> {
         self.record(Op::SoftCap { x, cap })
     }
 
-    #[pyo3(signature = (x, by, column, rows = 0))]
-    fn multiply(&self, x: Py<CpuTensor>, by: Py<CpuTensor>, column: usize, rows: usize) -> PyResult<()> {
-        let _ = rows;
+    #[pyo3(signature = (x, by, column))]
+    fn multiply(&self, x: Py<CpuTensor>, by: Py<CpuTensor>, column: usize) -> PyResult<()> {
         self.record(Op::Multiply { x, by, column })
     }
 
-    #[pyo3(signature = (x, gates, rows = 0))]
-    fn gate(&self, x: Py<CpuTensor>, gates: Py<CpuTensor>, rows: usize) -> PyResult<()> {
-        let _ = rows;
+    #[pyo3(signature = (x, gates))]
+    fn gate(&self, x: Py<CpuTensor>, gates: Py<CpuTensor>) -> PyResult<()> {
         self.record(Op::Gate { x, gates })
     }
 
-    #[pyo3(signature = (weights, x, out, rows = 0))]
-    fn linear(
-        &self,
-        weights: Py<CpuLinear>,
-        x: Py<CpuTensor>,
-        out: Py<CpuTensor>,
-        rows: usize,
-    ) -> PyResult<()> {
-        let _ = rows;
+    #[pyo3(signature = (weights, x, out))]
+    fn linear(&self, weights: Py<CpuLinear>, x: Py<CpuTensor>, out: Py<CpuTensor>) -> PyResult<()> {
         self.record(Op::Linear { weights, x, out })
     }
 
-    #[pyo3(signature = (table, index, out, rows = 0, first = 0))]
-    fn gather(
-        &self,
-        table: Py<CpuTensor>,
-        index: Py<CpuTensor>,
-        out: Py<CpuTensor>,
-        rows: usize,
-        first: usize,
-    ) -> PyResult<()> {
-        let _ = (rows, first);
+    #[pyo3(signature = (table, index, out))]
+    fn gather(&self, table: Py<CpuTensor>, index: Py<CpuTensor>, out: Py<CpuTensor>) -> PyResult<()> {
         self.record(Op::Gather { table, index, out })
     }
 
-    #[pyo3(signature = (table, index, out, rows = 0, first = 0))]
-    fn gather_weights(
-        &self,
-        table: Py<CpuLinear>,
-        index: Py<CpuTensor>,
-        out: Py<CpuTensor>,
-        rows: usize,
-        first: usize,
-    ) -> PyResult<()> {
-        let _ = (rows, first);
+    #[pyo3(signature = (table, index, out))]
+    fn gather_weights(&self, table: Py<CpuLinear>, index: Py<CpuTensor>, out: Py<CpuTensor>) -> PyResult<()> {
         self.record(Op::GatherWeights { table, index, out })
     }
 

@@ -17,7 +17,7 @@ pub(super) fn bad_step(error: BadStep) -> Error {
 }
 
 /// The step buffers that attention reads.
-#[pyclass(frozen, module = "pyengine._core")]
+#[pyclass(frozen, module = "pyengine._core", new = "from_fields")]
 pub(crate) struct CpuStep {
     header: CpuTensor,
     positions: CpuTensor,
@@ -26,30 +26,6 @@ pub(crate) struct CpuStep {
     kv_length: CpuTensor,
     page_indptr: CpuTensor,
     page_indices: CpuTensor,
-}
-
-#[pymethods]
-impl CpuStep {
-    #[new]
-    fn new(
-        header: &Bound<'_, PyAny>,
-        positions: &Bound<'_, PyAny>,
-        slot_mapping: &Bound<'_, PyAny>,
-        query_start: &Bound<'_, PyAny>,
-        kv_length: &Bound<'_, PyAny>,
-        page_indptr: &Bound<'_, PyAny>,
-        page_indices: &Bound<'_, PyAny>,
-    ) -> PyResult<Self> {
-        Ok(Self {
-            header: CpuTensor::new(header)?,
-            positions: CpuTensor::new(positions)?,
-            slot_mapping: CpuTensor::new(slot_mapping)?,
-            query_start: CpuTensor::new(query_start)?,
-            kv_length: CpuTensor::new(kv_length)?,
-            page_indptr: CpuTensor::new(page_indptr)?,
-            page_indices: CpuTensor::new(page_indices)?,
-        })
-    }
 }
 
 impl CpuStep {
@@ -72,7 +48,7 @@ impl CpuStep {
 }
 
 /// The sampling fields of the step buffers.
-#[pyclass(frozen, module = "pyengine._core")]
+#[pyclass(frozen, module = "pyengine._core", new = "from_fields")]
 pub(crate) struct CpuRules {
     sampling: CpuTensor,
     sample_position: CpuTensor,
@@ -81,36 +57,6 @@ pub(crate) struct CpuRules {
     logit_token: CpuTensor,
     mask_row: CpuTensor,
     mask: CpuTensor,
-    mask_words: usize,
-}
-
-#[pymethods]
-impl CpuRules {
-    #[new]
-    #[pyo3(signature = (*, sampling, sample_position, logit_start, logit_row, logit_token, mask_row, mask, mask_words))]
-    #[allow(clippy::too_many_arguments)]
-    fn new(
-        sampling: &Bound<'_, PyAny>,
-        sample_position: &Bound<'_, PyAny>,
-        logit_start: &Bound<'_, PyAny>,
-        logit_row: &Bound<'_, PyAny>,
-        logit_token: &Bound<'_, PyAny>,
-        mask_row: &Bound<'_, PyAny>,
-        mask: &Bound<'_, PyAny>,
-        mask_words: usize,
-    ) -> PyResult<Self> {
-        Ok(Self {
-            // numpy's rows have a format of their own: they come as words.
-            sampling: CpuTensor::new(&sampling.call_method1("view", ("uint32",))?)?,
-            sample_position: CpuTensor::new(sample_position)?,
-            logit_start: CpuTensor::new(logit_start)?,
-            logit_row: CpuTensor::new(logit_row)?,
-            logit_token: CpuTensor::new(logit_token)?,
-            mask_row: CpuTensor::new(mask_row)?,
-            mask: CpuTensor::new(mask)?,
-            mask_words,
-        })
-    }
 }
 
 impl CpuRules {
@@ -123,7 +69,7 @@ impl CpuRules {
             logit_token: self.logit_token.read_all("logit_token")?,
             mask_row: self.mask_row.read_all("mask_row")?,
             mask: self.mask.read_all("mask")?,
-            mask_words: self.mask_words,
+            mask_words: self.mask.width(),
         })
     }
 }
@@ -138,34 +84,13 @@ fn rows(words: &[u32]) -> Result<&[SamplingRow], Error> {
 }
 
 /// The penalties of logits in the step buffers, and room for what was there before.
-#[pyclass(frozen, module = "pyengine._core")]
+#[pyclass(frozen, module = "pyengine._core", new = "from_fields")]
 pub(crate) struct CpuPenalties {
     start: CpuTensor,
     token: CpuTensor,
     factor: CpuTensor,
     add: CpuTensor,
     before: CpuTensor,
-}
-
-#[pymethods]
-impl CpuPenalties {
-    #[new]
-    #[pyo3(signature = (*, start, token, factor, add, before))]
-    fn new(
-        start: &Bound<'_, PyAny>,
-        token: &Bound<'_, PyAny>,
-        factor: &Bound<'_, PyAny>,
-        add: &Bound<'_, PyAny>,
-        before: &Bound<'_, PyAny>,
-    ) -> PyResult<Self> {
-        Ok(Self {
-            start: CpuTensor::new(start)?,
-            token: CpuTensor::new(token)?,
-            factor: CpuTensor::new(factor)?,
-            add: CpuTensor::new(add)?,
-            before: CpuTensor::new(before)?,
-        })
-    }
 }
 
 impl CpuPenalties {

@@ -4,6 +4,7 @@
 //! and, to write, that no other argument lies in the same memory.
 
 use half::bf16;
+use pyo3::Borrowed;
 use pyo3::buffer::{ElementType, PyUntypedBuffer};
 use pyo3::prelude::*;
 
@@ -44,6 +45,14 @@ pub(crate) struct CpuTensor {
     pub(super) kind: Kind,
     /// Elements from one entry of the first dimension to the next.
     pub(super) stride: usize,
+}
+
+impl<'a, 'py> FromPyObject<'a, 'py> for CpuTensor {
+    type Error = PyErr;
+
+    fn extract(array: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        Self::new(&array)
+    }
 }
 
 #[pymethods]

@@ -98,7 +98,7 @@ class EngineConfig:
         max_draft: Most draft tokens of one sequence in a step; 0 is no speculation.
         step_timeout_s: Seconds that one step may take. An engine that takes longer counts as hung,
             and is replaced where it runs in a process of its own; so is one whose process has
-            not run at all for 30 seconds.
+            not run at all for that time, or for 30 seconds if that is less.
         grammar_timeout_s: Seconds that a grammar may take to compile.
         grammar_cache_mib: Memory of compiled grammars that are kept.
         simulated_step_ms: Milliseconds that a step of the simulated device takes.

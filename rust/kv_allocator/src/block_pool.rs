@@ -21,11 +21,8 @@
 //! Taking, holding, releasing and leaving the tree are O(groups) a block and allocate nothing: the stack has room
 //! for every block from the start, and the list is made of indices in the array of entries.
 
-use super::pages::{Group, PageId, Pages};
+use super::pages::{BlockId, Group, PageId, Pages};
 use pyengine_base::error::{Error, Result};
-
-/// Names a block: some tokens of a sequence, and their KV in all groups.
-pub type BlockId = u32;
 
 /// A node of the prefix tree, as the pool remembers it: which node a block stands in.
 pub(super) type Place = u32;

@@ -46,9 +46,9 @@ mod holding;
 mod pages;
 mod prefix_tree;
 
-pub use block_pool::{BlockId, Counts};
+pub use block_pool::Counts;
 pub use holding::Holding;
-pub use pages::{Group, PageId};
+pub use pages::{BlockId, Group, PageId};
 
 use block_pool::{BlockPool, NOWHERE};
 use prefix_tree::PrefixTree;

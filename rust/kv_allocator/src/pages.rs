@@ -13,8 +13,10 @@
 //!
 //! Where there is one group with one table a block is its page, and nothing is kept here. O(tables) a block.
 
-use super::block_pool::BlockId;
 use pyengine_base::error::{Error, Result};
+
+/// Names a block: some tokens of a sequence, and their KV in all groups.
+pub type BlockId = u32;
 
 /// Names a page: its index in the KV cache.
 pub type PageId = u32;

@@ -31,7 +31,8 @@ use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-use super::block_pool::{BlockId, BlockPool, NOWHERE};
+use super::block_pool::{BlockPool, NOWHERE};
+use super::pages::BlockId;
 use block_tokens::BlockTokens;
 use nodes::{NO_NODE, Node, NodeId, Nodes};
 use pyengine_base::error::Result;

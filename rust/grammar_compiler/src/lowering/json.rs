@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::lowering::description::Whitespace;
 use crate::lowering::lark::{Writer, literal, regex};
-use crate::lowering::members::{BITS, Bits, COUNTED_KEYS, KeyCount, Members, all};
+use crate::lowering::members::{BITS, Bits, COUNTED_KEYS, KeyCount, Members, Rules, all};
 use crate::lowering::pattern::whole;
 use crate::lowering::special::{ANY_NAME, counts_keys, is_special_itself, is_text_of_number};
 use crate::lowering::strings::Strings;

@@ -22,13 +22,15 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
-use crate::lowering::DIFFERENT_ITEM;
 use crate::lowering::description::whole;
-use crate::lowering::members::{Members, all};
+use crate::lowering::members::{Members, Rules, all};
 pub(crate) use nodes::{Lexeme, Node};
 use nodes::{expand, flat, regular};
 use pyengine_grammar::Refusal;
 use pyengine_grammar::refusal;
+
+/// What the rules of items are called that must differ in their array.
+pub(crate) const DIFFERENT_ITEM: &str = "a different item";
 
 /// How many rules and terminals a description may become.
 const MAX_RULES: usize = 20_000;
@@ -69,16 +71,6 @@ impl Writer {
             return Err(whole(format!("it needs more than {MAX_RULES} rules; write less of them")));
         }
         Ok(format!("{prefix}{}", self.count))
-    }
-
-    /// A name for a rule that may be [written](Self::write) later.
-    pub(crate) fn reserve(&mut self) -> Result<String, Refusal> {
-        self.name("r")
-    }
-
-    /// Writes the rule of a reserved name.
-    pub(crate) fn write(&mut self, name: &str, body: &str) {
-        let _ = writeln!(self.source, "{name}: {body}");
     }
 
     /// A rule of its own for the items of an array that must differ.
@@ -289,6 +281,16 @@ impl Writer {
     fn rule(&mut self, node: Node, depth: usize) -> Result<String, Refusal> {
         let body = self.sequence(vec![node], depth + 1)?;
         self.define("r", &body)
+    }
+}
+
+impl Rules for Writer {
+    fn reserve(&mut self) -> Result<String, Refusal> {
+        self.name("r")
+    }
+
+    fn write(&mut self, name: &str, body: &str) {
+        let _ = writeln!(self.source, "{name}: {body}");
     }
 }
 

@@ -10,8 +10,16 @@
 //!
 //! O(members); the parser's rows are made as answers reach them, one for each set.
 
-use crate::lowering::lark::Writer;
 use pyengine_grammar::Refusal;
+
+/// Where rules are written.
+pub(crate) trait Rules {
+    /// The name of a rule that is written later.
+    fn reserve(&mut self) -> Result<String, Refusal>;
+
+    /// Writes the rule of a reserved name.
+    fn write(&mut self, name: &str, body: &str);
+}
 
 /// A parameter's bits.
 pub(crate) const BITS: usize = 64;
@@ -28,7 +36,7 @@ pub(crate) struct Members {
 
 impl Members {
     /// None so far.
-    pub(crate) fn new(writer: &mut Writer) -> Result<Self, Refusal> {
+    pub(crate) fn new(writer: &mut impl Rules) -> Result<Self, Refusal> {
         Ok(Self { first: writer.reserve()?, more: writer.reserve()?, ways: Vec::new() })
     }
 
@@ -39,14 +47,14 @@ impl Members {
 
     /// Writes the rules, with `separator` between two members and `end` behind the last, which may come where the parameter
     /// fulfils `ended`, if that is not empty; gives an expression for all of it.
-    pub(crate) fn write(self, writer: &mut Writer, separator: &str, end: &str, ended: &str) -> String {
+    pub(crate) fn write(self, writer: &mut impl Rules, separator: &str, end: &str, ended: &str) -> String {
         self.write_both(writer, separator, end, ended).0
     }
 
     /// The same with an expression for what comes behind another member, too.
     pub(crate) fn write_both(
         self,
-        writer: &mut Writer,
+        writer: &mut impl Rules,
         separator: &str,
         end: &str,
         ended: &str,
@@ -131,7 +139,7 @@ impl KeyCount {
     /// ```
     pub(crate) fn write(
         &self,
-        writer: &mut Writer,
+        writer: &mut impl Rules,
         members: &[String],
         separator: &str,
         end: &str,

@@ -34,9 +34,6 @@ use crate::lowering::members::{BITS, COUNTED_KEYS};
 use pyengine_grammar::Refusal;
 use pyengine_grammar::refusal;
 
-/// What the rules of items are called that must differ in their array.
-pub(crate) const DIFFERENT_ITEM: &str = "a different item";
-
 /// The input of llguidance.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Lowered {

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::super::block_pool::BlockId;
+use super::super::pages::BlockId;
 use pyengine_base::error::{Error, Result};
 
 /// The tokens of all blocks.

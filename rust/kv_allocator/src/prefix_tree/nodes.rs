@@ -10,7 +10,8 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::super::block_pool::{BlockId, NOWHERE, Place};
+use super::super::block_pool::{NOWHERE, Place};
+use super::super::pages::BlockId;
 
 /// Names a node, as its blocks do in the pool.
 pub type NodeId = Place;

@@ -45,29 +45,7 @@ use cache::DraftCache;
 pub use pages::SharedPages;
 use pages::{DraftPages, PassRow};
 use pyengine_base::error::{Error, Result};
-use tally::{Tally, feed, fill_sample};
-
-/// A row that gets drafts.
-#[derive(Debug, Clone, Copy)]
-struct Row {
-    /// The row's number in the step, its sampling row, and the index of its first token.
-    row: usize,
-    sampling: usize,
-    first_token: usize,
-    /// Position of that token.
-    first: usize,
-    /// The position that is computed next; none before the first pass.
-    next: Option<usize>,
-    /// Tokens of the sequence that are known now, and once all drafts are chosen.
-    known: usize,
-    last: usize,
-    /// Only the device knows the last of the `known` tokens.
-    fed: bool,
-    /// It was planned ahead: the device moves it.
-    moved: bool,
-    /// Until it has caught up, some of its pages are spare ones.
-    spare: bool,
-}
+use tally::{Row, Tally, feed, fill_sample};
 
 impl Row {
     /// Whether it is under way with spare pages.

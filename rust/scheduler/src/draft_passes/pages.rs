@@ -17,8 +17,7 @@
 
 use std::ops::Range;
 
-use super::header;
-use crate::step::buffers::{StepBuffers, StepLayout};
+use crate::step::buffers::{StepBuffers, StepLayout, header};
 use pyengine_base::error::{Error, Result};
 use pyengine_kv_allocator::Group;
 

@@ -1,7 +1,28 @@
 //! What is written of a pass, and its entries for samples and feeds.
 
-use super::Row;
 use crate::step::buffers::StepBuffers;
+
+/// A row that gets drafts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row {
+    /// The row's number in the step, its sampling row, and the index of its first token.
+    pub row: usize,
+    pub sampling: usize,
+    pub first_token: usize,
+    /// Position of that token.
+    pub first: usize,
+    /// The position that is computed next; none before the first pass.
+    pub next: Option<usize>,
+    /// Tokens of the sequence that are known now, and once all drafts are chosen.
+    pub known: usize,
+    pub last: usize,
+    /// Only the device knows the last of the `known` tokens.
+    pub fed: bool,
+    /// It was planned ahead: the device moves it.
+    pub moved: bool,
+    /// Until it has caught up, some of its pages are spare ones.
+    pub spare: bool,
+}
 
 /// How much of a pass is written, and how many tokens it has room for.
 #[derive(Default)]

@@ -10,7 +10,7 @@
 use llguidance::earley::{CGrammar, CSymIdx, ParamCond, ParamExpr};
 use rustc_hash::FxHashMap;
 
-use crate::lowering::DIFFERENT_ITEM;
+use crate::lowering::lark::DIFFERENT_ITEM;
 
 /// The place behind the last element of a rule.
 pub(super) const END: u32 = u32::MAX;

@@ -14,13 +14,12 @@ mod parser;
 
 use rustc_hash::FxHashMap;
 
-use self::parser::{Expression, parse};
+use self::parser::{Expression, MAX_DEPTH, parse};
 use crate::lowering::lark::{Lexeme, Node, Writer, literal, regex};
+use crate::lowering::members::Rules;
 use pyengine_grammar::Refusal;
 use pyengine_grammar::refusal;
 
-/// How deep groups may be nested, and how long a chain of rules that name each other may be.
-const MAX_DEPTH: usize = 200;
 /// Adds the rules of an EBNF grammar to `writer`; returns its root.
 pub(crate) fn lower(writer: &mut Writer, source: &str) -> Result<Node, Refusal> {
     let rules = parse(source)?;

@@ -2,9 +2,11 @@
 
 use rustc_hash::FxHashMap;
 
-use super::MAX_DEPTH;
 use pyengine_grammar::Refusal;
 use pyengine_grammar::refusal;
+
+/// How deep groups may be nested, and how long a chain of rules that name each other may be.
+pub(super) const MAX_DEPTH: usize = 200;
 
 /// The right side of a rule.
 #[derive(Debug, Clone, PartialEq)]

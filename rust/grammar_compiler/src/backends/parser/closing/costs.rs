@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::bounds::NEVER;
 use super::distances::Distances;
 use super::ends::{Ends, Tail};
 use super::items::Items;
-use super::paths::NEVER;
 use crate::backends::parser::lexer::Lexer;
 use crate::backends::parser::rows::{About, RowId, Rows};
 use crate::backends::parser::rules::{END, Rules, START};

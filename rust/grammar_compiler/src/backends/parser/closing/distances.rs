@@ -1,14 +1,12 @@
 //! How many bytes a rule is from its end.
 //!
 //! Symbols whose parameter does not matter: Knuth's generalization of Dijkstra's algorithm (1977), once for a grammar,
-//! O(rules * depth). The others' are [`Paths`], found where they are asked for.
-
-use std::sync::Arc;
+//! O(rules * depth). The others' are bounds from below, by [`Bound`].
 
 use llguidance::earley::{ParamCond, ParamValue};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::paths::{NEVER, Node, Paths, Way};
+use super::bounds::{Bound, NEVER, Node, Way};
 use crate::backends::parser::rules::{END, Element, Rules};
 
 /// The distances in one grammar.
@@ -23,7 +21,7 @@ pub(super) struct Distances {
     /// Whether a symbol's parameter matters.
     parametric: Vec<bool>,
     known: FxHashMap<Node, u32>,
-    paths: FxHashMap<u32, Arc<Paths>>,
+    bounds: FxHashMap<u32, Bound>,
 }
 
 impl Distances {
@@ -36,7 +34,7 @@ impl Distances {
             open: vec![false; rules.elements.len()],
             parametric: vec![false; rules.symbols.len()],
             known: FxHashMap::default(),
-            paths: FxHashMap::default(),
+            bounds: FxHashMap::default(),
         };
         for (distance, symbol) in made.symbols.iter_mut().zip(&rules.symbols) {
             if symbol.nullable || !symbol.nullable_if.is_empty() {
@@ -78,11 +76,9 @@ impl Distances {
             }
         }
         for node in fixed {
-            let found = self.paths_of(rules, node.0).find(*node);
-            if let Some((_, distance)) = found.last()
-                && *distance < self.known.get(node).copied().unwrap_or(NEVER)
-            {
-                self.known.insert(*node, *distance);
+            let distance = self.bound(rules, node.0).least(node.1);
+            if distance < self.known.get(node).copied().unwrap_or(NEVER) {
+                self.known.insert(*node, distance);
                 changed = true;
             }
         }
@@ -91,7 +87,8 @@ impl Distances {
 
     /// About how many bytes they hold.
     pub fn memory(&self) -> usize {
-        9 * self.rest.len() + 5 * self.symbols.len() + 32 * self.known.len()
+        let bounds = 600 * self.bounds.len();
+        9 * self.rest.len() + 5 * self.symbols.len() + 32 * self.known.len() + bounds
     }
 
     /// The distance from a place to the end of its rule, for an item with a parameter.
@@ -117,26 +114,15 @@ impl Distances {
 
     /// The distance of a symbol with its parameter.
     fn of_node(&mut self, rules: &Rules, node: Node) -> u32 {
-        let paths = match self.paths.get(&node.0) {
-            Some(paths) => paths.clone(),
-            None => {
-                let paths = Arc::new(self.paths_of(rules, node.0));
-                self.paths.insert(node.0, paths.clone());
-                paths
-            }
-        };
-        if let (least, true) = paths.least(node) {
-            return least;
+        if !self.bounds.contains_key(&node.0) {
+            let bound = self.bound(rules, node.0);
+            self.bounds.insert(node.0, bound);
         }
-        if let Some(known) = self.known.get(&node) {
-            return *known;
-        }
-        self.known.extend(paths.find(node));
-        *self.known.entry(node).or_insert(NEVER)
+        self.bounds[&node.0].least(node.1)
     }
 
-    fn paths_of(&self, rules: &Rules, symbol: u32) -> Paths {
-        Paths::new(symbol, |symbol| self.ways(rules, symbol))
+    fn bound(&self, rules: &Rules, symbol: u32) -> Bound {
+        Bound::new(symbol, |symbol| self.ways(rules, symbol))
     }
 
     /// The ways to go on from a symbol.

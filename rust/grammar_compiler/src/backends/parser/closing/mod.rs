@@ -4,13 +4,13 @@
 //!  shortest   nearest     written from costs       searched, place by place, where lexemes are in each other's way
 //!  costs      items       of what follows a row       the shortest items, where they must differ
 //!     distances   ends    of symbols and rules     of lexemes
-//!     paths               the cheapest ways through a graph
+//!     bounds              of distances where rules have parameters
 //! ```
 
+mod bounds;
 pub(super) mod costs;
 mod distances;
 pub(super) mod ends;
 mod items;
 mod nearest;
-mod paths;
 mod shortest;

@@ -18,10 +18,10 @@ use std::sync::Arc;
 use llguidance::earley::ParamValue;
 use rustc_hash::FxHashSet;
 
+use super::bounds::NEVER;
 use super::costs::{Costs, Shortest};
 use super::ends::{End, Tail};
 use super::items::Items;
-use super::paths::NEVER;
 use crate::backends::parser::different::memory::Stage;
 use crate::backends::parser::different::unlike::Ends;
 use crate::backends::parser::different::values::Json;
@@ -222,12 +222,19 @@ impl States {
                     // What rows do not take for empty is not left out.
                     return None;
                 }
-                let mut ways = symbol.rules.iter();
-                let (place, _) = ways.find(|(place, on)| {
-                    (!rules.parametric || on.eval(ParamValue(own)))
-                        && self.costs.of_rest(&rules, *place, own) == least
-                })?;
-                open.push((*place, own));
+                let mut best: Option<(u32, u32)> = None;
+                for (place, _) in
+                    symbol.rules.iter().filter(|(_, on)| !rules.parametric || on.eval(ParamValue(own)))
+                {
+                    let cost = self.costs.of_rest(&rules, *place, own);
+                    if best.is_none_or(|(known, _)| cost < known) {
+                        best = Some((cost, *place));
+                    }
+                    if cost == least {
+                        break;
+                    }
+                }
+                open.push((best?.1, own));
             }
         }
         Some(())

@@ -70,7 +70,6 @@ def layers() -> Iterator[tuple[str, Work]]:
             yield kind, partial(activation.gated, gates, out)
             scales = of(FP32, ROWS, 1)
             yield kind, partial(quantize.quantize_rows, x, of(FP8, ROWS, hidden), scales)
-            yield kind, partial(quantize.quantize_by, x, 0.5, of(FP8, ROWS, hidden))
         for heads, kv_heads, dim in ((32, 8, 128), (32, 8, 64), (6, 2, 32)):
             for kv_dtype in dict.fromkeys((dtype, FP8)):
                 qkv = of(dtype, ROWS, (heads + 2 * kv_heads) * dim)

@@ -52,7 +52,7 @@ def test_layers_are_limited_by_memory(tmp_path: Path) -> None:
     found = figures("layers", tmp_path)
     kernels = {one["kernel"].removesuffix("_kernel") for one in found}
     assert kernels == {
-        "add_rms_norm", "head_rms_norm", "gated", "rope_append", "quantize_rows", "quantize_by",
+        "add_rms_norm", "head_rms_norm", "gated", "rope_append", "quantize_rows",
     }  # fmt: skip
     for one in found:
         assert one["stack"] == 0, one

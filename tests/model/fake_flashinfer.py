@@ -28,8 +28,6 @@ class Device:
         # What was compiled or fetched: the wrapper's kind, its kernels, types, and whether they
         # have windows and soft caps.
         self.modules: set[tuple[object, ...]] = set()
-        # Arguments of modules' plan beside those of 0.7.2.
-        self.more_arguments = 0
         self.queue: list[Callable[[], object]] = []
         self.calls: list[tuple[str, dict[str, Any]]] = []
         # The library's class, the method, and the names of what it was called with.
@@ -65,7 +63,6 @@ class Device:
             lambda: Mark(self),
             lambda target, source: self.add(lambda: target.copy_(source)),
             lambda *tensors: self.add(lambda: put(*tensors)),
-            flash3=self.hopper,
         )
 
     def _merge(self, *states: torch.Tensor) -> None:
@@ -185,7 +182,6 @@ class Module:
         else:
             wanted = [*[int] * 4, bool, int, float, int, int, torch.Tensor, torch.Tensor]
             assert len(arrays[0]) == numbers[0] + 1
-        wanted += [int] * self._device.more_arguments
         if [type(number) for number in numbers] != wanted:
             raise TypeError(f"plan takes {wanted}")
         plain = [each.dtype if isinstance(each, torch.Tensor) else each for each in numbers]
@@ -281,13 +277,11 @@ class _Wrapper:
             self._paged_kv_indices_buf, indices, on_device=True
         )
         self._cached_module = module
-        more = (0,) * self._device.more_arguments
         self._plan_info = module.plan(
             self._float_workspace_buffer,
             self._int_workspace_buffer,
             self._pin_memory_int_workspace_buffer,
             *arguments,
-            *more,
         )
         self.given = given
         kernels = "prefill" if self.use_tensor_cores else "decode", given["backend"]

@@ -11,13 +11,10 @@ from safetensors.torch import load_file, save_file
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.cache_scales import cache_scales
-from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.attention.flashinfer.backend import FlashInferAttention
-from pyengine.model.torch.attention.paged import PagedAttention
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.attention.triton import TritonAttention
-from pyengine.model.torch.layers import parts
 from tests.folders import edit_json
 from tests.model.fake_flashinfer import Device
 from tests.model.llamas import make_llama, prompts
@@ -40,27 +37,25 @@ class Stored:
         return next((self.scales[name] for name in names if name in self.scales), None)
 
 
-def scales_of(config: dict[str, Any], **stored: float) -> tuple[float, float, float | None]:
+def scales_of(config: dict[str, Any], **stored: float) -> tuple[float, float]:
     weights: Any = Stored(**stored)
-    return cache_scales(weights, {"quantization_config": config}, ATTENTION, ATTENTION)
+    return cache_scales(weights, {"quantization_config": config}, ATTENTION)
 
 
 @pytest.mark.parametrize(
     ("stored", "found"),
     [
-        ({"k_scale": 0.5, "v_scale": 2.0}, (0.5, 2.0, None)),
-        ({"k_scale": 0.5, "v_scale": 2.0, "q_scale": 3.0}, (0.5, 2.0, 3.0)),
-        ({"attn__k_scale": 0.5, "attn__v_scale": 2.0, "attn__q_scale": 3.0}, (0.5, 2.0, 3.0)),
-        ({"k_proj__k_scale": 0.5, "v_proj__v_scale": 2.0}, (0.5, 2.0, None)),
-        ({"k_proj__output_scale": 0.5, "v_proj__output_scale": 2.0}, (0.5, 2.0, None)),
-        ({"kv_scale": 0.25, "q_proj__output_scale": 3.0}, (0.25, 0.25, 3.0)),
-        ({}, (1.0, 1.0, None)),
+        ({"k_scale": 0.5, "v_scale": 2.0}, (0.5, 2.0)),
+        ({"k_scale": 0.5, "v_scale": 2.0, "q_scale": 3.0}, (0.5, 2.0)),
+        ({"attn__k_scale": 0.5, "attn__v_scale": 2.0}, (0.5, 2.0)),
+        ({"k_proj__k_scale": 0.5, "v_proj__v_scale": 2.0}, (0.5, 2.0)),
+        ({"k_proj__output_scale": 0.5, "v_proj__output_scale": 2.0}, (0.5, 2.0)),
+        ({"kv_scale": 0.25}, (0.25, 0.25)),
+        ({}, (1.0, 1.0)),
     ],
     ids=str,
 )
-def test_scales_go_by_several_names(
-    stored: dict[str, float], found: tuple[float, float, float | None]
-) -> None:
+def test_scales_go_by_several_names(stored: dict[str, float], found: tuple[float, float]) -> None:
     assert scales_of({}, **stored) == found
     if stored:
         assert scales_of({"kv_cache_scheme": SCHEME}, **stored) == found
@@ -106,24 +101,6 @@ def test_a_model_has_the_logits_of_one_whose_cache_is_exact(tmp_path: Path) -> N
     for prompt in prompts(3):
         expected, logits = (logits_after(each, prompt, 1000) for each in (exact, ours))
         assert torch.cosine_similarity(logits, expected, dim=0) > 0.98
-
-
-def test_layers_have_the_scale_of_their_queries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_llama(tmp_path, num_hidden_layers=2)
-    scaled(tmp_path, 1.0, **{f"{each}_scale": torch.tensor(0.5) for each in "qkv"})
-    made: list[Sequence[LayerAttention]] = []
-
-    class Noted(PagedAttention):
-        def __init__(self, *given: Any) -> None:
-            made.append(given[-1])
-            super().__init__(*given)
-
-    monkeypatch.setattr(parts, "PagedAttention", Noted)
-    for kv_dtype, scale in ((FLOAT8, 0.5), (None, None)):
-        GreedyRunner(tmp_path, kv_dtype=kv_dtype)
-        assert [layer.query_scale for layer in made.pop()] == [scale] * 2
 
 
 def test_a_scale_for_each_head_is_refused(tmp_path: Path) -> None:

@@ -145,51 +145,6 @@ def quantize_groups_reference(
     out.copy_((numbers / scale).clamp(-LARGEST, LARGEST).flatten(1)[:, :width])
 
 
-@triton.jit
-def quantize_by_kernel(
-    x_ptr, x_stride, out_ptr, out_stride, width, scale, BLOCK: tl.constexpr,
-    CHAINED: tl.constexpr = False,
-):  # fmt: skip
-    """A grid of rows and blocks of their numbers."""
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    wait_for_inputs(CHAINED)
-    x = tl.load(x_ptr + row * x_stride + column, mask=column < width, other=0.0).to(tl.float32)
-    x = tl.minimum(tl.maximum(tl.div_rn(x, scale), -448.0), 448.0)
-    places = out_ptr + row * out_stride + column
-    tl.store(places, x.to(out_ptr.dtype.element_ty), mask=column < width)
-
-
-def quantize_by(x: torch.Tensor, scale: float, out: torch.Tensor) -> None:
-    """``x`` is about ``out * scale``, but for what is beyond 448 times that, which becomes so.
-
-    Queues one kernel on the current stream; can be captured.
-
-    Args:
-        x: [rows, width], float32, bfloat16 or float16, each row in one piece, without NaN.
-        scale: Above 0.
-        out: float8_e4m3fn [rows, width], each row in one piece; written.
-
-    Raises:
-        ValueError: Shapes, types or strides are others.
-    """
-    _check_small(x, out)
-    rows, width = x.shape
-    if rows and width:
-        block = min(BLOCK, triton.next_power_of_2(width))
-        quantize_by_kernel[(rows, triton.cdiv(width, block))](
-            x, x.stride(0), out, out.stride(0), width, float(scale), BLOCK=block,
-            enable_fp_fusion=False, **chained(x.device),
-        )  # fmt: skip
-
-
-def quantize_by_reference(x: torch.Tensor, scale: float, out: torch.Tensor) -> None:
-    """As :func:`quantize_by`, in torch."""
-    _check_small(x, out)
-    by = torch.tensor(scale, dtype=torch.float32, device=x.device)
-    out.copy_((x.float() / by).clamp(-LARGEST, LARGEST))
-
-
 def _check_groups(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor, group: int) -> None:
     if x.ndim != 2 or x.shape != out.shape or scales.shape != (-(-x.shape[1] // group), len(x)):
         raise ValueError(f"x {[*x.shape]}, out {[*out.shape]}, scales {[*scales.shape]} by {group}")

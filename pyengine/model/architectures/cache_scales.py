@@ -1,5 +1,4 @@
-"""The scales of a checkpoint for a KV cache of 8-bit floats: of a layer's keys, of its values, and
-of the queries that kernels may multiply by it in 8 bits.
+"""The scales of a checkpoint for a KV cache of 8-bit floats: of a layer's keys and of its values.
 
 ::
 
@@ -9,8 +8,8 @@ of the queries that kernels may multiply by it in 8 bits.
                                k_proj.output_scale   v_proj.output_scale    Quark
                                kv_scale for both                            AutoFP8
 
-Those of queries have the names of keys', with a ``q``. All are what a stored number is multiplied
-by. Of a cache of another type none is read: what it stores is exact.
+A stored number is multiplied by its scale. Of a cache of another type none is read: what it stores
+is exact. A ``q_scale``, for queries of 8 bits, is not used: queries keep the model's type.
 """
 
 from collections.abc import Mapping
@@ -35,24 +34,19 @@ class CacheScales(NamedTuple):
     Attributes:
         keys: Of its keys.
         values: Of its values.
-        queries: Of its queries, or None.
     """
 
     keys: float = 1.0
     values: float = 1.0
-    queries: float | None = None
 
 
-def cache_scales(
-    weights: Weights, config: Mapping[str, Any], attention: str, queries: str
-) -> CacheScales:
-    """The scales of a layer: of keys and values 1, of queries None where the checkpoint has none.
+def cache_scales(weights: Weights, config: Mapping[str, Any], attention: str) -> CacheScales:
+    """The scales of a layer, 1 where the checkpoint has none.
 
     Args:
         weights: The checkpoint's.
         config: Its config.json.
         attention: What the names of attention begin with in the layer whose cache it is.
-        queries: The same of the layer that reads the cache.
 
     Raises:
         ModelLoadError: config.json asks for another scheme, or for scales that are not there, or
@@ -75,7 +69,7 @@ def cache_scales(
             "its 'v_scale'; take another 'kv_cache_dtype'"
         )
     keys, values = (1.0 if scale is None else scale for scale in found)
-    return CacheScales(keys, values, weights.scale([f"{queries}{name}" for name in _names("q")]))
+    return CacheScales(keys, values)
 
 
 def _names(letter: str) -> tuple[str, ...]:

@@ -151,8 +151,6 @@ class LayerAttention:
         key_scale: What the numbers of a cache of 8-bit floats mean: keys are divided by it as they
             are stored, and multiplied as they are read. A cache of another type has none.
         value_scale: The same of values.
-        query_scale: What the checkpoint has for queries of 8 bits, for kernels that multiply such
-            by a cache of 8-bit floats; None: queries keep their type.
     """
 
     angles: NDArray[np.float32]
@@ -164,7 +162,6 @@ class LayerAttention:
     temperatures: NDArray[np.float32] | None = None
     key_scale: float = 1.0
     value_scale: float = 1.0
-    query_scale: float | None = None
 
 
 class Attention(Protocol):

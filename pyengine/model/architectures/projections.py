@@ -89,22 +89,18 @@ class Projections:
                     temperatures=None if temperatures is None else temperatures.table(context),
                     key_scale=scales.keys,
                     value_scale=scales.values,
-                    query_scale=scales.queries,
                 )
             )
         return layers
 
     def _cache_scales(self, layer: int) -> CacheScales:
-        """Of a layer's keys and values, which may be another layer's, and of its queries."""
+        """Of a layer's keys and values, which may be another layer's."""
         info, names = self.info, self.traits.names
         if not info.kv_cache_dtype.startswith("float8"):
             return CacheScales()
         reads = info.heads[layer].reads
-        cache, queries = (
-            f"{names.layer.format(each)}{names.attention}"
-            for each in (layer if reads is None else reads, layer)
-        )
-        return cache_scales(self.weights, self.config, cache, queries)
+        cache = f"{names.layer.format(layer if reads is None else reads)}{names.attention}"
+        return cache_scales(self.weights, self.config, cache)
 
     def _angles(self, dim: int, rotary: Mapping[str, Any] | None) -> NDArray[np.float32]:
         """Of all positions; behind those of short sequences, where these have others.

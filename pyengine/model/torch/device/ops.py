@@ -37,7 +37,6 @@ class TorchOps:
         gated: (gate_up, out, activation, limit), see :mod:`pyengine.kernels.layers.activation`.
         quantize_rows: (x, out, scales, bound), see :mod:`pyengine.kernels.layers.quantize`.
         quantize_groups: (x, out, scales, group, bound), see there.
-        quantize_by: (x, scale, out), see there.
         block_product: (x, x_scales, weight, scales, bias or None, step, out), see
             :mod:`pyengine.kernels.layers.block_product`.
         packed_product: (x, weight, bias or None, out), see
@@ -73,7 +72,6 @@ class TorchOps:
     gated: Callable[[torch.Tensor, torch.Tensor, str, float | None], None]
     quantize_rows: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], None]
     quantize_groups: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, int, float], None]
-    quantize_by: Callable[[torch.Tensor, float, torch.Tensor], None]
     block_product: Callable[
         [
             torch.Tensor,
@@ -115,7 +113,6 @@ KERNELS = TorchOps(
     gated=activation.gated,
     quantize_rows=quantize.quantize_rows,
     quantize_groups=quantize.quantize_groups,
-    quantize_by=quantize.quantize_by,
     block_product=block_product.block_product,
     packed_product=packed_product.packed_product,
     packed_rows=packed_rows.packed_rows,
@@ -131,7 +128,6 @@ REFERENCES = TorchOps(
     gated=activation.gated_reference,
     quantize_rows=quantize.quantize_rows_reference,
     quantize_groups=quantize.quantize_groups_reference,
-    quantize_by=quantize.quantize_by_reference,
     block_product=block_product.block_product_reference,
     packed_product=packed_product.packed_product_reference,
     packed_rows=packed_rows.packed_rows_reference,

@@ -13,7 +13,6 @@ import torch
 
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.attention.backend import Rehearsal
-from pyengine.model.torch.attention.flashinfer.float8_prefill import takes_float8_queries
 from pyengine.model.torch.attention.flashinfer.launches import (
     Cascade,
     Graphed,
@@ -149,8 +148,7 @@ class FlashInferAttention:
         Raises:
             RuntimeError: Before :meth:`plan`.
         """
-        small = takes_float8_queries(self._memory, layer)
-        scores = Scores(layer.scale, layer.window, layer.soft_cap, table, small)
+        scores = Scores(layer.scale, layer.window, layer.soft_cap, table)
         launches = self._current.get(scores)
         if launches is None:
             if self._planned is None:
@@ -158,7 +156,7 @@ class FlashInferAttention:
             # The first such layer ever; what is captured was computed once before.
             self._layers.append(scores)
             launches = self._plan_for(scores, self._planned)
-        cache = Cache(keys, values, layer.key_scale, layer.value_scale, layer.query_scale)
+        cache = Cache(keys, values, layer.key_scale, layer.value_scale)
         launches.run(queries[:tokens], cache, out[:tokens])
 
     def rehearsals(self) -> Sequence[Rehearsal]:

@@ -5,7 +5,6 @@ two where rows share a prefix.
 import numpy as np
 import torch
 
-from pyengine.model.torch.attention.flashinfer.float8_prefill import Float8Prefill
 from pyengine.model.torch.attention.flashinfer.memory import Memory, Pinned, Scores
 from pyengine.model.torch.attention.flashinfer.page_tables import (
     PageTables,
@@ -81,8 +80,6 @@ class Segmented:
             memory, layers, scores = self._memory, self._kind, self._scores
             if kind == "decode":
                 wrapper = Decode(memory, layers, scores, place)
-            elif kind == "prompt" and scores.float8_queries:
-                wrapper = Float8Prefill(memory, layers, scores, place)
             else:
                 backend = "auto" if kind == "prompt" else "fa2"
                 wrapper = Prefill(memory, layers, scores, place, backend=backend)

@@ -32,7 +32,6 @@ class Library:
         copy: Queues the copy of pinned memory, the second, to the first, on the device.
         put: Puts the second tensor's rows where the first, bool, says so into the third, by one
             kernel.
-        flash3: Whether the device has the kernels of FlashAttention 3.
     """
 
     decode: Callable[..., Any]
@@ -41,7 +40,6 @@ class Library:
     event: Callable[[], Event]
     copy: Callable[[torch.Tensor, torch.Tensor], object]
     put: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]
-    flash3: bool
 
 
 def put(rows: torch.Tensor, found: torch.Tensor, out: torch.Tensor) -> None:
@@ -52,7 +50,6 @@ def put(rows: torch.Tensor, found: torch.Tensor, out: torch.Tensor) -> None:
 def load_library() -> Library:
     """The installed one."""
     import flashinfer
-    from flashinfer.utils import is_sm90a_supported
 
     find_ninja()
     return Library(
@@ -62,5 +59,4 @@ def load_library() -> Library:
         event=torch.cuda.Event,
         copy=partial(torch.Tensor.copy_, non_blocking=True),
         put=put,
-        flash3=bool(is_sm90a_supported(torch.device("cuda"))),
     )

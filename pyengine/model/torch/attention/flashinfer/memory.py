@@ -25,15 +25,12 @@ class Scores(NamedTuple):
         window: The same.
         soft_cap: The same.
         table: The page table of their caches.
-        float8_queries: Whether prompts have queries of 8 bits, see
-            :mod:`pyengine.model.torch.attention.flashinfer.float8_prefill`.
     """
 
     scale: float
     window: int | None
     soft_cap: float | None
     table: int
-    float8_queries: bool = False
 
 
 class Pinned:

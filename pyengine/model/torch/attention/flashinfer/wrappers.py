@@ -5,14 +5,12 @@ Page indices are not copied at all: the wrappers read them where the step has th
 and the buffer that a graph's wrapper would copy them to is that very memory.
 """
 
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import torch
 
 from pyengine.model.torch.attention.flashinfer.arrays import PlanArrays, TableTensors
 from pyengine.model.torch.attention.flashinfer.memory import Memory, Scores
-from pyengine.model.torch.attention.flashinfer.native import NativePlan, native_plan
 from pyengine.model.torch.attention.flashinfer.page_tables import PageTables
 from pyengine.model.torch.device.device_step import DeviceStep
 
@@ -25,14 +23,12 @@ class Cache(NamedTuple):
         values: The same.
         key_scale: See :class:`pyengine.model.architectures.parts.LayerAttention`.
         value_scale: The same.
-        query_scale: The same.
     """
 
     keys: torch.Tensor
     values: torch.Tensor
     key_scale: float = 1.0
     value_scale: float = 1.0
-    query_scale: float | None = None
 
     def arguments(self) -> dict[str, Any]:
         """Of a run. Of scales of 1, by which FlashInfer would multiply, nothing is said."""
@@ -89,8 +85,6 @@ class Wrapper:
         self._arrays, self._causal = arrays, causal
         # Behind the last plan's copies, from the wrapper's own pinned memory too.
         self._taken = memory.library.event()
-        self._native: NativePlan | None = None
-        self._planned = False
 
     def layout(self) -> dict[str, Any]:
         """The arguments of every plan."""
@@ -100,15 +94,7 @@ class Wrapper:
         """Plan for rows whose pages are in ``indices``, int32 on the device."""
         self._taken.synchronize()
         self._arrays.fill(tables)
-        indices, queries = indices[: tables.indptr[-1]], int(tables.query_start[-1])
-        if self._native is not None:
-            self._native.plan(indices, queries)
-        else:
-            self._plan_whole(self._arrays.host, indices)
-        if not self._planned:
-            self._planned = True
-            given = self._wrapper, self._memory, self._scores, self._arrays
-            self._native = native_plan(partial(NativePlan, *given, causal=self._causal), queries)
+        self._plan_whole(self._arrays.host, indices[: tables.indptr[-1]])
         self._taken.record()
 
     def _plan_whole(self, tables: TableTensors, indices: torch.Tensor) -> None:

@@ -17,7 +17,7 @@ LAYERS = (
     ("__main__",),
     ("cli", "ray"),
     ("pyengine",),  # its public names
-    ("library",),
+    ("library", "http.replicas"),
     ("http", "benchmark"),
     ("sync_engine", "profiling"),
     ("async_engine",),

@@ -233,7 +233,7 @@ class LogitsProcessors:
         self._arguments = msgspec.json.Decoder(dict[str, dict[str, Any]])
 
     def take_step(self, planner: Planner) -> StepProcessing:
-        """What is to be done to the step that was planned last; every step before is committed."""
+        """The work on the step that was planned last; every step before is committed."""
         told, left = planner.processed_rows()
         for key in left:
             self._requests.pop(key, None)

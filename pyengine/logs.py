@@ -30,7 +30,7 @@ def configure(level: LogLevel, form: LogFormat) -> None:
 
 
 def configured() -> tuple[LogLevel, LogFormat] | None:
-    """What :func:`configure` was last called with, for processes that this one starts."""
+    """The last arguments of :func:`configure`, for processes that this one starts."""
     return _configured
 
 

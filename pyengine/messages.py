@@ -171,7 +171,7 @@ class ResetRequest(msgspec.Struct, array_like=True, gc=False):
 
 
 class ResetDone(msgspec.Struct, array_like=True, gc=False):
-    """So many blocks were cached and are free now; scheduler to frontend."""
+    """The number of blocks that were cached and are free now; scheduler to frontend."""
 
     ticket: int
     blocks: int

@@ -305,6 +305,6 @@ class SchedulerActor(ThreadActor):
 
 
 def _in_a_line(error: Exception | None) -> str:
-    """What went wrong, for clients; the log has all of it."""
+    """A short description of the failure for clients; the log has the whole of it."""
     text = str(error).partition("\n")[0][:200]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

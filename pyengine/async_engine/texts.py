@@ -1,4 +1,4 @@
-"""What an engine does with texts and token ids: generate, embed, score, report."""
+"""The part of an engine that works on texts and token ids: generate, embed, score, report."""
 
 import asyncio
 from collections.abc import Coroutine, Sequence
@@ -33,7 +33,7 @@ from pyengine.telemetry import Totals
 from pyengine.tokenizer import OFF_LOOP_CHARACTERS, Tokenizer
 
 Prepared = tuple[Sequence[int], SamplingParams, RequestOptions]
-"""What a request begins with: its token ids, and what is asked of the answer."""
+"""A prepared request: token ids, sampling parameters and options."""
 
 
 class TextEngine(Connection):

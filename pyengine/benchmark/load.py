@@ -36,7 +36,7 @@ class Target:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of every request."""
+        """Headers of every request."""
         return {} if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}
 
 

@@ -22,7 +22,7 @@ class TextPart(Protocol):
 
     @property
     def type(self) -> str:
-        """What kind of part it is."""
+        """The kind of part."""
 
     @property
     def text(self) -> str | None:

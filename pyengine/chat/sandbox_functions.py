@@ -29,7 +29,7 @@ class Bounds(Protocol):
         """``value``, if it is not too large."""
 
     def weight(self, value: Any) -> int:
-        """What a value weighs."""
+        """The weight of a value."""
 
     def bound(self, weight: int) -> None:
         """Refuse to make what would weigh so much."""

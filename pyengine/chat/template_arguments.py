@@ -1,4 +1,4 @@
-"""What a chat template is given beside the messages: tools, variables, the reasoning's switch."""
+"""Arguments of a chat template beside the messages: tools, variables, the switch of reasoning."""
 
 from typing import Any
 

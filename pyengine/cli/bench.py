@@ -84,7 +84,7 @@ def _goals(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dic
     multiple=True,
     callback=_goals,
     metavar="NAME:MS",
-    help="A request is good that keeps this: ttft, tpot or e2el in ms; several.",
+    help="Objective of goodput, such as ttft:200: ttft, tpot or e2el in ms; repeatable.",
 )
 @click.option("--seed", type=click.IntRange(0), default=0, help="Of arrivals and tokens.")
 @click.option(

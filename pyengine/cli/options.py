@@ -180,7 +180,7 @@ def spelled(name: str) -> str:
 
 
 def described(kind: type) -> dict[str, str]:
-    """What the docstring of ``kind`` says of each of its attributes."""
+    """The text of each attribute in the docstring of ``kind``."""
     attributes = (
         inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
     )

@@ -37,7 +37,7 @@ _AHEAD = 2
     "target",
     type=click.Path(path_type=Path, dir_okay=False),
     required=True,
-    help="Gets the answers, a line each, in the order in which they come; what it has is kept.",
+    help="Output file in JSONL, in order of completion; existing lines are kept, so a run resumes.",
 )
 @engine_options(MODE)
 def run_batch(model: str | None, source: Path, target: Path, **given: Any) -> None:

@@ -49,7 +49,7 @@ class Exchange:
         error: What the request failed with.
         error_body: Writes the body of an error, in the form that the endpoint's clients know.
         body: The body, where it is to be logged.
-        warnings: What is told of the request's fields that change nothing, each once.
+        warnings: Warnings for ignored fields of the request, deduplicated.
         begun_ns: ``time.monotonic_ns()`` at the request's head.
         began: Whether the answer has begun, so that an error can no more get a status of its own.
         gone: Whether the request was aborted, or has ended.
@@ -110,7 +110,7 @@ class Exchange:
 
     @property
     def owner(self) -> str:
-        """Whose the objects are that the request stores, and those that it may see."""
+        """The owner of objects that the request stores or may see."""
         return "" if self.key is None else self.key.name
 
     def detach(self, proto: HTTPProtocol) -> "Exchange":

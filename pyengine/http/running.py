@@ -13,7 +13,7 @@ log = logging.getLogger("pyengine.http")
 
 
 class Served(Protocol):
-    """What this needs of an Exchange, which see."""
+    """The part of an Exchange that is needed here; see there."""
 
     scope: Scope
     request_id: str

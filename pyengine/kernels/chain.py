@@ -41,5 +41,5 @@ def capable(device: torch.device) -> bool:
 
 
 def chained(device: torch.device) -> dict[str, Any]:
-    """What a kernel of the chain is launched with on ``device``, besides its own arguments."""
+    """Launch arguments of a kernel of the chain on ``device``, beside the kernel's own."""
     return {"CHAINED": True, "launch_pdl": True} if capable(device) else {}

@@ -14,7 +14,7 @@ from pyengine.http.openai.schema.response_object import (
 
 
 class Chunk(msgspec.Struct, gc=False, kw_only=True):
-    """What the chunks of both completions have."""
+    """Fields that the chunks of both completions share."""
 
     id: str
     object: str
@@ -41,7 +41,7 @@ class ChunkToolCall(msgspec.Struct, gc=False):
 
 
 class ChunkDelta(msgspec.Struct, gc=False):
-    """What a chunk adds to a message; None is nothing."""
+    """The part of a message that a chunk adds; None is nothing."""
 
     role: str | None = None
     content: str | None = None

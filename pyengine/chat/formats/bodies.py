@@ -23,7 +23,7 @@ class Body(Protocol):
         """A call of the tool. Parts with values carry the tag ("arguments", ...)."""
 
     def ignored(self, tool: Tool) -> list[str]:
-        """What of the tool's schema the grammar leaves out, beside what its compiler warns of."""
+        """Parts of the tool's schema that the grammar omits, beside the compiler's warnings."""
 
     def read(self, stream: Stream, sink: Sink) -> Reading[None]:
         """Read a call into the sink.

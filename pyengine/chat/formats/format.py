@@ -19,7 +19,7 @@ class AnswerLayout(Protocol):
         """Every marker."""
 
     def ignored(self, tool: Tool) -> list[str]:
-        """What of the tool's schema calls need not follow, beside what the compiler warns of."""
+        """Parts of the tool's schema that calls need not follow, beside the compiler's warnings."""
 
     def opens_reasoning(self, prompt: str) -> bool:
         """Whether a prompt that ends like this has opened the reasoning."""

@@ -1,1 +1,1 @@
-"""What an administrator does to a running server, under ``/admin``."""
+"""Endpoints under ``/admin``, by which an administrator controls a running server."""

@@ -35,7 +35,7 @@ class Administration(Protocol):
     """Reaches the requests of all processes that serve."""
 
     async def requests(self) -> list[RunningRequest]:
-        """Those that are being answered, the oldest first."""
+        """Lists the requests that are being answered, oldest first."""
 
     async def abort(self, request_id: str | None) -> list[RunningRequest]:
         """End those with that id, or all; returns them.

@@ -15,7 +15,7 @@ class OwnRequests:
         self._exchanges = exchanges
 
     async def requests(self) -> list[RunningRequest]:
-        """Those that are being answered, the oldest first."""
+        """Lists the requests that are being answered, oldest first."""
         return self.select(None, abort=False)
 
     async def abort(self, request_id: str | None) -> list[RunningRequest]:
@@ -23,7 +23,7 @@ class OwnRequests:
         return self.select(request_id, abort=True)
 
     def select(self, request_id: str | None, *, abort: bool) -> list[RunningRequest]:
-        """Those with that id, or all, the oldest first; they are ended where ``abort``."""
+        """Finds the requests with that id, or all, oldest first; ``abort`` ends them."""
         chosen = [each for each in self._exchanges() if each.generates and not each.gone]
         if request_id is not None:
             chosen = [each for each in chosen if request_id in (each.request_id, each.answer_id)]

@@ -33,7 +33,7 @@ class RequestLine(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class LineAnswer(msgspec.Struct):
-    """What the endpoint answered."""
+    """The endpoint's answer to a line."""
 
     status_code: int
     request_id: str
@@ -106,7 +106,7 @@ def read_lines(
 
 
 def _wrong(request: RequestLine, allowed: set[str], seen: set[str]) -> tuple[str, str, str] | None:
-    """What is wrong with a request: code, message, field."""
+    """An error of a request: code, message, field."""
     if request.url not in allowed:
         there = ", ".join(sorted(allowed)) or "none"
         text = f"'url' must be one of {there}, not '{request.url[:100]}'."

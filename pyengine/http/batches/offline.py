@@ -28,7 +28,7 @@ _SHOWN = 5
 
 
 class _Answered(msgspec.Struct):
-    """What is read of a line of the output."""
+    """The fields of an output line that are read."""
 
     custom_id: str
 

@@ -1,1 +1,1 @@
-"""What becomes of each field of a request: one policy, one table."""
+"""How each field of a request is treated: one policy, one table."""

@@ -118,7 +118,7 @@ class FieldPolicy:
             raise refusal(error, kind, at) from None
 
     def effect(self, kind: type[msgspec.Struct], name: str) -> Effect | None:
-        """What the table says of a field that ``kind`` does not have."""
+        """Looks up a field that ``kind`` does not have in the table."""
         if name in kind.__struct_fields__:
             return None
         for base in kind.__mro__:

@@ -146,7 +146,7 @@ async def running(exchange: "Exchange") -> None:
 
 
 async def show(exchange: "Exchange") -> None:
-    """What the model is and can do."""
+    """Describes the model and its capabilities."""
     request = await exchange.decode(_show)
     engine = exchange.service.require_model(known_name(exchange, request.model))
     handler = engine.handler

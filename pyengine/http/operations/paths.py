@@ -58,7 +58,7 @@ LINES = "application/x-ndjson"
 
 
 class ErrorObject(msgspec.Struct):
-    """What went wrong, the field at fault, and OpenAI's type and code of it."""
+    """An error: message, field at fault, and OpenAI's type and code."""
 
     message: str
     type: str

@@ -72,7 +72,7 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Ended(Protocol):
-    """What the log reads of an exchange, which see for the attributes."""
+    """The attributes of an exchange that the log reads; see there."""
 
     scope: Scope
     path: str

@@ -81,7 +81,7 @@ class Program:
                 return variables["X_URL"]
 
     async def _next_word(self) -> dict[str, str]:
-        """What the program says next by sd_notify; what other processes say is dropped."""
+        """Reads the program's next sd_notify message; messages of other processes are dropped."""
         loop = asyncio.get_running_loop()
         while True:
             came = asyncio.Event()

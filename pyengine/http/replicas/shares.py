@@ -1,4 +1,4 @@
-"""What each replica gets of the machine: its GPUs, or its cores."""
+"""Divides the machine among replicas: GPUs, or cores."""
 
 import os
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ class AllRequests:
         self._waiting: dict[int, asyncio.Future[list[RunningRequest]]] = {}
 
     async def requests(self) -> list[RunningRequest]:
-        """Those of all workers that are being answered, the oldest first."""
+        """Lists the requests that all workers are answering, oldest first."""
         return await self.command("list")
 
     async def abort(self, request_id: str | None) -> list[RunningRequest]:

@@ -75,7 +75,7 @@ def open_descriptors() -> int:
 
 
 class Gate(Protocol):
-    """What lets connections in to the HTTP library."""
+    """Lets connections in to the HTTP library."""
 
     def hold(self) -> None:
         """Let no more in. Idempotent."""

@@ -56,7 +56,7 @@ async def _watch(paths: Sequence[str], reload: Callable[[], None]) -> None:
 
 
 def _stamps(paths: Sequence[str]) -> list[tuple[int, int, int] | None]:
-    """What changes with each file: a new one in its place has another inode."""
+    """Identifies a file's content: a new file in its place has another inode."""
     stamps: list[tuple[int, int, int] | None] = []
     for path in paths:
         try:

@@ -1,1 +1,1 @@
-"""What a decoder layer does beside attention and matrix products."""
+"""Kernels of a decoder layer, beside attention and matrix products."""

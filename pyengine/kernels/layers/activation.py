@@ -22,7 +22,7 @@ BLOCK = 1024
 
 KINDS = {"silu": 0, "gelu_tanh": 1, "relu2": 2, "clamped_swiglu": 3, "gelu": 4, "relu": 5}
 SLOPE = 1.702
-"""What multiplies the gate in the sigmoid of ``clamped_swiglu``."""
+"""Factor of the gate in the sigmoid of ``clamped_swiglu``."""
 
 
 @triton.jit

@@ -13,7 +13,7 @@ from pyengine.kernels.language import tl, triton
 from pyengine.kernels.layers.packed_tensor import BLOCKS, PackedTensor, weights_of
 
 ROWS = 8
-"""Of a program."""
+"""Rows that one program handles."""
 
 
 @triton.jit(do_not_specialize=["rows"])

@@ -61,7 +61,7 @@ MAX_PARTS = 64
 """Programs that share a row at most."""
 
 BINS = 2048
-"""Of a row; a power of two."""
+"""Bins of a row; a power of two."""
 
 ROOM = 2048
 """Tokens of a row that are gathered at most; a power of two."""

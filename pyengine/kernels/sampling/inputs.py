@@ -1,4 +1,4 @@
-"""What the sampling kernels read of a step: tensors by their names in the step buffers."""
+"""Inputs of the sampling kernels: tensors by their names in the step buffers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

@@ -103,7 +103,7 @@ class SamplingScratch:
 
     @property
     def looked(self) -> tuple[torch.Tensor, ...]:
-        """What was found when the parts were looked at."""
+        """The results of looking at the parts."""
         return self.best, self.token, self.allowed, self.only
 
 

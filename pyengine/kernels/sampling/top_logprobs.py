@@ -35,7 +35,7 @@ def below(value, best):
 
 @triton.jit
 def log_probability(value, best, log_total):
-    """Of a logit; minus infinity where it is impossible."""
+    """The log-probability of a logit; minus infinity where the token is impossible."""
     return tl.where(value > float("-inf"), below(value, best) - log_total, float("-inf"))
 
 

@@ -249,12 +249,12 @@ class Layers:
 
 
 def scaling(parts: Parts, factor: float) -> list[Adjustment]:
-    """What multiplies by ``factor``: nothing for 1."""
+    """The block that multiplies by ``factor``; none for 1."""
     return [] if factor == 1.0 else [partial(_scale, parts, factor)]
 
 
 def capping(parts: Parts, cap: float | None) -> list[Adjustment]:
-    """What caps softly: nothing without a cap."""
+    """The block that caps softly; none without a cap."""
     return [] if cap is None else [partial(_soft_cap, parts, cap)]
 
 

@@ -94,7 +94,7 @@ class Projections:
         return layers
 
     def _cache_scales(self, layer: int) -> CacheScales:
-        """Of a layer's keys and values, which may be another layer's."""
+        """The scales of a layer's keys and values, which may be another layer's."""
         info, names = self.info, self.traits.names
         if not info.kv_cache_dtype.startswith("float8"):
             return CacheScales()
@@ -185,7 +185,7 @@ class Projections:
         return self.parts.linear(weight, bias)
 
     def qk_norm(self, layer: int, attention: str) -> tuple[HeadNorm, ...]:
-        """Of queries and keys, and perhaps values; none where they are not normalized."""
+        """The norms of queries and keys, and perhaps values; none where they are not normalized."""
         info, names, order = self.info, self.traits.names, self._order(layer)
         kind, layers = self.traits.qk_norm, self.traits.qk_norm_layers
         if kind is None or (layers is not None and layer not in layers):

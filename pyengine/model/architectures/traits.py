@@ -1,4 +1,4 @@
-"""What sets a family of decoders apart from Llama: data, of which its layers are built."""
+"""Traits: the data that sets a family of decoders apart from Llama."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -139,7 +139,7 @@ class CpuModel:
         return [ExpertLoad(layer, experts.routed) for layer, experts in layers.items()]
 
     def pool(self) -> NDArray[np.float32] | None:
-        """Of each row that pools the sum of its states, [rows, hidden]; None where none does."""
+        """The sum of the states of each row that pools, [rows, hidden]; None where none does."""
         step, states = self.buffers, self._model.states_rows.tensor
         rows, tokens = step.num_pooled_rows, step.num_pooled_tokens
         if not rows:

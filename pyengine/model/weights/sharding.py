@@ -25,7 +25,7 @@ from pyengine.model.weights.matrix import Matrix, Part
 
 
 def share(size: int, ranks: int) -> int:
-    """Of how many of ``size`` rows each rank has a share."""
+    """The rows of each rank, if ``size`` rows are divided among ``ranks``, rounded up."""
     return -(-size // ranks)
 
 

@@ -54,8 +54,8 @@ const INDEXED_PER_TOKEN: usize = 16;
 /// Tokens that are indexed before a draft is asked for, as long as some are put off.
 const INDEXED_PER_DRAFT: usize = 64;
 
-/// While no drafts are sent one sequence in so many is watched, what would have been drafted for it: that tells when
-/// they would pay. The others are indexed once they may be drafted for. The first few are all watched.
+/// While no drafts are sent, 1 in `WATCHED` sequences, and the first `FEW`, get shadow drafts, which are compared with
+/// the tokens that come: that shows when drafts would pay. Other sequences are indexed once they may have drafts.
 const WATCHED: usize = 4;
 const FEW: usize = 2;
 

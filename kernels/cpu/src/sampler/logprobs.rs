@@ -19,11 +19,11 @@ const LANES: usize = 16;
 
 /// Where the results of a step's logits rows go, by logits row; nothing is written for rows that want none.
 pub struct Table<'a> {
-    /// `width` for each row, those after what was asked for -1.
+    /// The most likely tokens, `width` for each row; -1 beyond the number that the row asked for.
     pub tokens: &'a mut [i32],
-    /// Theirs, as many.
+    /// The log-probabilities of those tokens, in the same places.
     pub logprobs: &'a mut [f32],
-    /// The chosen token's.
+    /// The log-probability of the chosen token.
     pub chosen: &'a mut [f32],
     /// The most tokens of a row.
     pub width: usize,

@@ -150,7 +150,7 @@ class ChatChunks(_ChatEncoder):
         return data
 
     def text_encoder(self, index: int) -> Callable[[str], bytes] | None:
-        """What :meth:`update` makes of updates that have nothing but text; None: it says more."""
+        """A faster :meth:`update` for updates with text alone; None where chunks have more."""
         if self._says_more:
             return None
         return _around(self._text(index, _TEXT))
@@ -252,7 +252,7 @@ class CompletionChunks(_Encoder):
         return self._choice(index, _encode(update.text), finish, self._tail, logprobs)
 
     def text_encoder(self, index: int) -> Callable[[str], bytes] | None:
-        """What :meth:`update` makes of updates that have nothing but text; None: it says more."""
+        """A faster :meth:`update` for updates with text alone; None where chunks have more."""
         if self._says_more:
             return None
         return _around(self._choice(index, _encode(_TEXT), b"null", self._tail, None))

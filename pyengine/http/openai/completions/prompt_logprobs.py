@@ -95,11 +95,11 @@ class EchoedScores:
     names: bool
 
     def prompt(self, index: int) -> dict[str, Any]:
-        """Those of a choice's prompt, as the first chunk of a stream has them."""
+        """The prompt's log-probabilities for the first chunk of a stream."""
         return self._made(index, ())
 
     def whole(self, index: int) -> dict[str, Any]:
-        """Those of a choice's prompt and its answer."""
+        """The log-probabilities of a choice's prompt and answer."""
         return self._made(index, self.generations[index].token_logprobs())
 
     def _made(self, index: int, answer: Sequence[TokenLogprob]) -> dict[str, Any]:

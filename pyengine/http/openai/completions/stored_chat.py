@@ -35,7 +35,7 @@ class MessagesQuery(ListQuery, kw_only=True, forbid_unknown_fields=True):
 
 
 class UpdateRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """What of a stored completion can change."""
+    """The fields of a stored completion that can change."""
 
     metadata: dict[str, str] | None
 

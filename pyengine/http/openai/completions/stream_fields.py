@@ -1,4 +1,4 @@
-"""What all chunks of a stream have in common."""
+"""Fields that all chunks of a stream share."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -130,7 +130,7 @@ class _Answers:
         return self.request.n or 1
 
     def chunks(self, warnings: Iterable[str]) -> CompletionChunks:
-        """What writes the events of a stream."""
+        """The writer of a stream's events."""
         request, scores = self.request, self.scores
         tokens = TokenIds.wanted(
             request,

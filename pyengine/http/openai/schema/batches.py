@@ -48,7 +48,7 @@ class RequestCounts(msgspec.Struct):
 
 
 class BatchError(msgspec.Struct):
-    """What is wrong with the input, and in which line."""
+    """An error of the input, and its line."""
 
     code: str
     message: str
@@ -57,7 +57,7 @@ class BatchError(msgspec.Struct):
 
 
 class BatchErrors(msgspec.Struct):
-    """What is wrong with the input."""
+    """Errors of the input."""
 
     data: list[BatchError]
     object: str = "list"

@@ -1,4 +1,4 @@
-"""What chat and text completions share: sampling, streaming, and what is refused by name."""
+"""Fields that chat and text completions share: sampling, streaming, refusals by name."""
 
 from collections.abc import Sequence
 

@@ -21,7 +21,7 @@ class ReasoningText(msgspec.Struct, tag_field="type", tag="reasoning_text"):
 
 
 class OutputMessage(msgspec.Struct, tag_field="type", tag="message", kw_only=True):
-    """What the assistant says."""
+    """Text of the assistant."""
 
     id: str
     role: str = "assistant"

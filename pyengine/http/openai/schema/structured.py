@@ -1,4 +1,4 @@
-"""What an answer must look like, in the several ways that requests spell it."""
+"""Constraints on an answer, in the several spellings of requests."""
 
 from typing import Any
 

@@ -91,7 +91,7 @@ class AttentionByKind:
         backend.attend(step, queries, keys, values, out, tokens, layer, table)
 
     def rehearsals(self) -> Sequence[Rehearsal]:
-        """Those of all, each once."""
+        """The rehearsals of all backends, without repetitions."""
         return list(dict.fromkeys(step for backend in self._all for step in backend.rehearsals()))
 
     def forget(self, variant: str, tokens: int) -> None:

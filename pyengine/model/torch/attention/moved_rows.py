@@ -65,7 +65,7 @@ class AttentionOfMovedRows:
         self._planned.attend(step, queries, keys, values, out, tokens, layer, table)
 
     def rehearsals(self) -> Sequence[Rehearsal]:
-        """Those of both."""
+        """The rehearsals of both backends."""
         moved = (
             each._replace(variant=f"{MOVED}{each.variant}") for each in self._moving.rehearsals()
         )

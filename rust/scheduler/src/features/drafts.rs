@@ -137,7 +137,7 @@ impl Drafts {
         }
     }
 
-    /// Nothing can be planned for a while: that the device is idle until then is no matter of drafts.
+    /// Nothing can be planned for a while; the device's idle time until then is not charged to drafting.
     pub fn pause(&mut self) {
         if let Some(enabled) = &mut self.enabled {
             enabled.idle_since_ns = None;

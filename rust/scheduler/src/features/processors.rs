@@ -18,7 +18,7 @@ use crate::step::sequence_table::{RequestId, SequenceTable};
 use pyengine_base::error::Result;
 use pyengine_messages::{RequestKey, Submit};
 
-/// A request of which code outside wants to change the logits.
+/// A request with logits processors of the operator.
 struct Processed {
     key: RequestKey,
     /// What it asks of that code, JSON; empty once it was told.

@@ -48,7 +48,7 @@ macro_rules! header_numbers {
             NUM_GREEDY = 8;
             /// Tokens that this step samples, those behind wrong drafts counted in.
             NUM_LOGITS = 9;
-            /// Different masks that the step has once they are filled; before that how many there may be at most.
+            /// Masks of the step: an upper bound until `fill_masks`, exact afterwards.
             NUM_MASKS = 10;
             /// The most tokens of a row that the draft model fills in.
             MAX_DEVICE_DRAFTS = 11;

@@ -12,7 +12,7 @@ from pyengine.model.architectures.traits import ExpertNames, Mixture, Names, Tra
 from pyengine.model.positions import rotary_parameters
 
 SHARED_NAMES = Names(gate_up=("input_linear",), down="output_linear")
-"""Of the expert that all tokens go through, or of the dense layer in its place."""
+"""Names of the expert that all tokens go through, or of the dense layer in its place."""
 
 
 def granite(config: Mapping[str, Any]) -> Traits:

@@ -57,9 +57,9 @@ pub(super) struct Row {
     pub accepting: bool,
     /// Whether it may go on.
     pub goes_on: bool,
-    /// An item of an array of different items may begin here, ...
+    /// An item of an array with `uniqueItems` may begin here.
     pub begins_item: bool,
-    /// ... or has ended.
+    /// Such an item has just ended.
     pub ended_item: bool,
 }
 

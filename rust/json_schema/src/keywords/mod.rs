@@ -308,22 +308,7 @@ impl<'a> Normalizer<'a> {
                 if key == "prefixItems" && self.document.draft < Draft::Twenty {
                     return Ok(TRUE);
                 }
-                let items = self.list(place, scope, key, value)?;
-                if items.len() > MAX_POSITION {
-                    return Err(Refusal::TooLarge(format!(
-                        "'{key}' at {} has too many items",
-                        self.here(place)
-                    )));
-                }
-                let mut parts = Vec::new();
-                for (at, item) in items.into_iter().enumerate() {
-                    parts.push(self.exprs.atom(Atom::Array(ArrayRule::Item(at, item), path)));
-                }
-                if key == "items" && object.contains_key("additionalItems") {
-                    let rest = self.sub(place, scope, "/additionalItems")?;
-                    parts.push(self.exprs.atom(Atom::Array(ArrayRule::From(parts.len(), rest), path)));
-                }
-                return Ok(self.exprs.and(&parts));
+                return self.positions(place, scope, object, key, value);
             }
             "items" => {
                 let first = match object.get("prefixItems") {
@@ -336,5 +321,30 @@ impl<'a> Normalizer<'a> {
             _ => return self.bad(place, key, "an array of schemas"),
         };
         Ok(self.exprs.atom(Atom::Array(atom, path)))
+    }
+
+    /// A schema for each of the first items.
+    fn positions(
+        &mut self,
+        place: Place,
+        scope: usize,
+        object: &Object,
+        key: &str,
+        value: &Value,
+    ) -> Result<Expr, Refusal> {
+        let path = self.path(place, key);
+        let items = self.list(place, scope, key, value)?;
+        if items.len() > MAX_POSITION {
+            return Err(Refusal::TooLarge(format!("'{key}' at {} has too many items", self.here(place))));
+        }
+        let mut parts = Vec::new();
+        for (at, item) in items.into_iter().enumerate() {
+            parts.push(self.exprs.atom(Atom::Array(ArrayRule::Item(at, item), path)));
+        }
+        if key == "items" && object.contains_key("additionalItems") {
+            let rest = self.sub(place, scope, "/additionalItems")?;
+            parts.push(self.exprs.atom(Atom::Array(ArrayRule::From(parts.len(), rest), path)));
+        }
+        Ok(self.exprs.and(&parts))
     }
 }

@@ -224,23 +224,9 @@ fn settle_number(mut case: NumberCase, compiler: Compiler) -> Vec<NumberCase> {
     if let Some(among) = case.among.take() {
         return case.spelled(among, case.among_path).into_iter().collect();
     }
-    if let Some((of, path)) = case.multiple
-        && of.is_whole()
-    {
-        if matches!(case.whole, Some((false, _))) {
-            return Vec::new();
-        }
-        case.whole = Some((true, path));
-    }
     let one = Decimal::whole(1).unwrap();
-    if let Some(&(_, path)) = case.no_multiple.iter().find(|(of, _)| *of == one) {
-        if matches!(case.whole, Some((true, _))) {
-            return Vec::new();
-        }
-        case.whole = Some((false, path));
-    }
-    if matches!(case.whole, Some((false, _))) {
-        case.no_multiple.retain(|(of, _)| !of.is_whole());
+    if !settle_whole(&mut case, one) {
+        return Vec::new();
     }
     if case.whole.is_none()
         && compiler.texts
@@ -272,31 +258,8 @@ fn settle_number(mut case: NumberCase, compiler: Compiler) -> Vec<NumberCase> {
     {
         return Vec::new();
     }
-    if let (Some(min), Some(max)) = (case.min, case.max) {
-        if min.0 > max.0 || min.0 == max.0 && (min.1 || max.1) {
-            return Vec::new();
-        }
-        if min.0 == max.0 {
-            return case.spelled([min.0], min.2).into_iter().collect();
-        }
-        if let Some((of, path)) = case.multiple {
-            let (first, last) = Decimal::multiples((min.0, min.1), (max.0, max.1), of);
-            // Ranges of whole numbers have a short form; multiples of other numbers would be tested with rounding.
-            if last < first || of != one && last - first < MAX_SPELLED || last == first {
-                return case
-                    .spelled((first..=last).filter_map(|count| of.times(count)), path)
-                    .into_iter()
-                    .collect();
-            }
-        }
-        let (first, last) = Decimal::multiples((min.0, min.1), (max.0, max.1), one);
-        if let Some((false, path)) = case.whole
-            && last - first < MAX_SPELLED
-        {
-            case.whole = None;
-            case.except.extend((first..=last).filter_map(Decimal::whole));
-            case.except_path = path;
-        }
+    if let Some(settled) = settle_range(&mut case, one) {
+        return settled;
     }
     if let Some((of, _)) = case.multiple
         && of == one
@@ -307,6 +270,56 @@ fn settle_number(mut case: NumberCase, compiler: Compiler) -> Vec<NumberCase> {
         return [low, high].into_iter().flat_map(|half| settle_number(half, compiler)).collect();
     }
     pieces(case, compiler)
+}
+
+/// Settles whether the numbers are whole; false if none is left.
+fn settle_whole(case: &mut NumberCase, one: Decimal) -> bool {
+    if let Some((of, path)) = case.multiple
+        && of.is_whole()
+    {
+        if matches!(case.whole, Some((false, _))) {
+            return false;
+        }
+        case.whole = Some((true, path));
+    }
+    if let Some(&(_, path)) = case.no_multiple.iter().find(|(of, _)| *of == one) {
+        if matches!(case.whole, Some((true, _))) {
+            return false;
+        }
+        case.whole = Some((false, path));
+    }
+    if matches!(case.whole, Some((false, _))) {
+        case.no_multiple.retain(|(of, _)| !of.is_whole());
+    }
+    true
+}
+
+/// Settles a range of two bounds: its cases if it has few numbers or none, which are spelled out.
+fn settle_range(case: &mut NumberCase, one: Decimal) -> Option<Vec<NumberCase>> {
+    let (min, max) = (case.min?, case.max?);
+    if min.0 > max.0 || min.0 == max.0 && (min.1 || max.1) {
+        return Some(Vec::new());
+    }
+    if min.0 == max.0 {
+        return Some(case.clone().spelled([min.0], min.2).into_iter().collect());
+    }
+    if let Some((of, path)) = case.multiple {
+        let (first, last) = Decimal::multiples((min.0, min.1), (max.0, max.1), of);
+        // Ranges of whole numbers have a short form; multiples of other numbers would be tested with rounding.
+        if last < first || of != one && last - first < MAX_SPELLED || last == first {
+            let numbers = (first..=last).filter_map(|count| of.times(count));
+            return Some(case.clone().spelled(numbers, path).into_iter().collect());
+        }
+    }
+    let (first, last) = Decimal::multiples((min.0, min.1), (max.0, max.1), one);
+    if let Some((false, path)) = case.whole
+        && last - first < MAX_SPELLED
+    {
+        case.whole = None;
+        case.except.extend((first..=last).filter_map(Decimal::whole));
+        case.except_path = path;
+    }
+    None
 }
 
 /// Moves bounds to multiples of the divisor. The compiler takes a number in one form only at a bound away from zero, and

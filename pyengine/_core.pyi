@@ -212,6 +212,7 @@ class StepHeader:
     NUM_GREEDY: Final[int]
     NUM_LOGITS: Final[int]
     NUM_MASKS: Final[int]
+    NUM_MASKED_LOGITS: Final[int]
     MAX_DEVICE_DRAFTS: Final[int]
     NUM_DECODE_ROWS: Final[int]
     NUM_PENALIZED_ROWS: Final[int]

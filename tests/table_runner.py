@@ -104,7 +104,7 @@ def plan(runner: TorchRunner, rows: int, tokens_each: int = 1, masks: int = 0) -
     buffers = runner.buffers()
     write_step(buffers, [tokens_each] * rows, 16, rows)
     buffers.num_sampled = buffers.num_greedy = buffers.num_decode_rows = rows
-    buffers.num_masks = masks
+    buffers.num_masks = buffers.num_masked_logits = masks
     buffers.sample_sequence[:rows] = range(rows)
     buffers.sampling[:rows] = sampling_rows(rows, temperature=0.0)
     buffers.logit_start[: rows + 1] = range(rows + 1)
@@ -132,6 +132,7 @@ def fill(buffers: Any, drawn: Step, arrays: dict[str, Any]) -> None:
     buffers.token_ids[:tokens] = drawn.token_ids
     buffers.sample_sequence[:rows] = range(rows)
     buffers.num_sampled, buffers.num_logits, buffers.num_masks = rows, count, masks
+    buffers.num_masked_logits = count if masks else 0
     buffers.num_greedy = int((arrays["sampling"]["temperature"] == 0).sum())
     buffers.num_penalized_rows = int(drawn.penalties is not None)
 

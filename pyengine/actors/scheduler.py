@@ -199,7 +199,7 @@ class SchedulerActor(ThreadActor):
         if step.sampled or step.handle is None:
             return
         step.sampled = True
-        if step.buffers.num_masks:
+        if step.buffers.num_masked_logits:
             self.planner.fill_masks(step.buffers.memory)
         if step.buffers.num_penalized_rows:
             self.planner.fill_penalties(step.buffers.memory)

@@ -56,6 +56,7 @@ class StepBuffers(StepFields[NDArray[Any]]):
     num_greedy = _Number(StepHeader.NUM_GREEDY)
     num_logits = _Number(StepHeader.NUM_LOGITS)
     num_masks = _Number(StepHeader.NUM_MASKS)
+    num_masked_logits = _Number(StepHeader.NUM_MASKED_LOGITS)
     max_device_drafts = _Number(StepHeader.MAX_DEVICE_DRAFTS)
     num_decode_rows = _Number(StepHeader.NUM_DECODE_ROWS)
     num_penalized_rows = _Number(StepHeader.NUM_PENALIZED_ROWS)
@@ -89,7 +90,7 @@ class StepBuffers(StepFields[NDArray[Any]]):
         """Whether masks, penalties or rows of logits processors come after the launch, before it
         samples.
         """
-        return bool(self.num_masks or self.num_penalized_rows or self.num_processed_rows)
+        return bool(self.num_masked_logits or self.num_penalized_rows or self.num_processed_rows)
 
     def feed(self, last_token: NDArray[np.int32]) -> None:
         """Fill in the tokens that only the runner knows, from int32 [max_sequences]."""

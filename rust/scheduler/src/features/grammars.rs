@@ -228,8 +228,8 @@ impl RowFeature for Grammars {
     }
 
     fn end_step(&mut self, header: &mut [i64], _record: &mut StepRecord) {
-        // At most; how many there are is known when they are filled.
-        header[header::NUM_MASKS] = self.masked as i64;
+        header[header::NUM_MASKED_LOGITS] = self.masked as i64;
+        header[header::NUM_MASKS] = 0;
     }
 
     fn on_token(&mut self, token: &NewToken) -> Taken {

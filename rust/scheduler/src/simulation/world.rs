@@ -207,7 +207,7 @@ impl World {
             let view = self.planner.layout.view(bytes).unwrap();
             assert_eq!(view.header[header::NUM_ROWS] as usize, rows);
             let constrained =
-                view.header[header::NUM_MASKS] > 0 || view.header[header::NUM_PENALIZED_ROWS] > 0;
+                view.header[header::NUM_MASKED_LOGITS] > 0 || view.header[header::NUM_PENALIZED_ROWS] > 0;
             let owners: HashMap<u32, RequestKey> = view.row_sequence[..rows]
                 .iter()
                 .map(|slot| (*slot as u32, self.planner.steps.table().request[*slot as usize]))

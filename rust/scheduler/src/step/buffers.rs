@@ -48,7 +48,7 @@ macro_rules! header_numbers {
             NUM_GREEDY = 8;
             /// Tokens that this step samples, those behind wrong drafts counted in.
             NUM_LOGITS = 9;
-            /// Masks of the step: an upper bound until `fill_masks`, exact afterwards.
+            /// Different masks of the step; 0 until `fill_masks` writes them.
             NUM_MASKS = 10;
             /// The most tokens of a row that the draft model fills in.
             MAX_DEVICE_DRAFTS = 11;
@@ -74,6 +74,8 @@ macro_rules! header_numbers {
             NUM_PROCESSED_ROWS = 21;
             /// Rows that take drafts of the step before for right; see `assumed_drafts`.
             NUM_MOVED_ROWS = 22;
+            /// Logits with a mask, which `fill_masks` writes before the device samples.
+            NUM_MASKED_LOGITS = 23;
         }
     };
 }

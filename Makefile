@@ -16,7 +16,7 @@ JOBS ?= 2
 PARALLEL := --numprocesses $(JOBS) --dist loadgroup
 QUICK_CASES := 32
 
-# Where an image switches bytecode off, every process of the tests would compile all that it imports.
+# Some images switch bytecode off; then every process of the tests compiles all its imports again.
 export PYTHONDONTWRITEBYTECODE :=
 
 BIN := .venv/bin

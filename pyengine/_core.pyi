@@ -1383,7 +1383,7 @@ class Accountant:
     def totals(self) -> dict[str, Any]:
         """Sweep now and return the totals so far: see :class:`pyengine.telemetry.Totals`."""
 
-# Only in builds with the feature `test-api`, as those of a checkout: what tests and benches call.
+# Only in builds with the feature `test-api`, as in a checkout: tests and benches call these.
 
 @final
 class StreamDecoder:

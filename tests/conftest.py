@@ -50,7 +50,7 @@ GPU_OWNERS = (
     "model/test_start_on_gpu",
     "model/test_torch_",
 )
-# One file of each kind stays in `make test`: that it is whole shows there.
+# `make test` keeps one file of each kind, which shows that the kind is whole.
 KEPT = (
     "distributed/test_wire.py",
     "kernels/test_norm.py",
@@ -58,8 +58,7 @@ KEPT = (
     "model/test_torch_model.py",
 )
 
-
-# Of one parametrized test `make test` runs at most this many cases, spread evenly.
+# `make test` runs at most this many cases of one parametrized test, spread evenly.
 MOST_CASES = 6
 
 

@@ -13,7 +13,7 @@ from tests.answers import assert_nothing_is_left
 from tests.programs import until
 
 GREEDY = SamplingParams(temperature=0, max_tokens=8)
-# So many messages that they go to a thread, though their tokens fit the demo model's context.
+# Their number sends these messages to a thread; their tokens fit the demo model's context.
 LONG = [{"role": role, "content": "Hi!"} for _ in range(52) for role in ("user", "assistant")] + [
     {"role": "user", "content": "What is the capital of France?"}
 ]
@@ -33,14 +33,17 @@ class Threads:
 
     def __init__(self, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: set[int] = set()
+        self.rendered: set[int] = set()
         self.go_on = threading.Event()
         self.go_on.set()
         for owner, name in ((engine.handler, "prepare"), (engine.tokenizer, "encode")):
-            monkeypatch.setattr(owner, name, self._recorded(getattr(owner, name)))
+            monkeypatch.setattr(owner, name, self._recorded(name, getattr(owner, name)))
 
-    def _recorded(self, work: Any) -> Any:
+    def _recorded(self, name: str, work: Any) -> Any:
         def recorded(*arguments: Any, **keywords: Any) -> Any:
             self.seen.add(threading.get_ident())
+            if name == "prepare":
+                self.rendered.add(threading.get_ident())
             assert self.go_on.wait(30)
             return work(*arguments, **keywords)
 
@@ -52,13 +55,13 @@ def threads(engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch) -> Threads:
     return Threads(engine, monkeypatch)
 
 
-async def test_long_conversation_is_prepared_on_another_thread(
+async def test_long_conversation_is_rendered_on_another_thread(
     engine: AsyncEngine, threads: Threads
 ) -> None:
     answer = await engine.chat(LONG, GREEDY)
     assert answer.finish_reason in ("stop", "length")
-    assert threads.seen
-    assert threading.get_ident() not in threads.seen
+    assert threads.rendered
+    assert threading.get_ident() not in threads.rendered
 
 
 async def test_long_text_is_tokenized_on_another_thread(

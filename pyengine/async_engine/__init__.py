@@ -4,12 +4,13 @@ Here are conversations; what an engine does with plain texts is in :mod:`.texts`
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+import copy
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
 from pyengine._core import Stage
-from pyengine.async_engine.texts import Prepared, TextEngine
+from pyengine.async_engine.texts import Prepared, TextEngine, is_spelled
 from pyengine.chat.answer_spec import AnswerSpec
 from pyengine.chat.content_tokens import Prompt
 from pyengine.chat.generation import ChatGeneration
@@ -23,6 +24,9 @@ from pyengine.request.options import RequestKeywords, RequestOptions
 from pyengine.request.submission import checked_params
 from pyengine.sampling import SamplingParams
 from pyengine.tokenizer import OFF_LOOP_CHARACTERS
+
+Conversation = tuple[list[Message], list[dict[str, Any]]]
+"""Messages, and for each of them the other variables that the template reads."""
 
 
 class ChatKeywords(RequestKeywords, total=False):
@@ -90,14 +94,13 @@ class AsyncEngine(TextEngine):
         template_arguments: dict[str, Any] | None = None,
         **options: Unpack[RequestKeywords],
     ) -> ChatGeneration:
-        """Answer a conversation, through the model's chat template and in its chat format.
-
-        Returns at once. What takes its time (a long conversation, a template that is new) is
-        rendered and tokenized on a thread; what is wrong with it is raised where the answer is
-        awaited::
+        """Answer a conversation, through the model's chat template and in its chat format::
 
             answer = await engine.chat(messages, grammar=json_schema(City))
             city = parse_answer(answer.text, City)
+
+        Returns at once. A long conversation, and one with a template of its own, is rendered and
+        tokenized on a thread; its errors are raised where the answer is awaited.
 
         Args:
             messages: Role and content each, as in OpenAI's chat completions; an answer's
@@ -132,28 +135,48 @@ class AsyncEngine(TextEngine):
         )
         self._connected()
         checked = checked_params(params, self.default_sampling_params)
-        if chat_template is None:
-            read, others = self._read(messages, self.handler)
-            prepared = self._prepare_on_loop(read, checked, chat_options, others)
-            if prepared is not None:
-                spec, token_ids = prepared
-                asked = RequestOptions(grammar=spec.grammar, **options)
-                return spec.answer(self.begin(token_ids, spec.params, asked))
+        if chat_template is not None:
+            given = copy.copy(messages)  # which the caller may change meanwhile
+            return self._answer_later(
+                lambda handler: self._read(given, handler), checked, chat_options, options
+            )
+        read = self._read(messages, self.handler)
+        spec = self._spec_on_loop(read, checked, chat_options)
+        if spec is None or not _is_short(spec.prompt):
+            return self._answer_later(lambda _: read, checked, chat_options, options, spec)
+        token_ids = self._chat_tokens(spec.prompt, self.handler)
+        asked = RequestOptions(grammar=spec.grammar, **options)
+        return spec.answer(self.begin(token_ids, spec.params, asked))
+
+    def _answer_later(
+        self,
+        read: Callable[[ChatHandler], Conversation],
+        params: SamplingParams,
+        chat_options: ChatOptions,
+        options: RequestKeywords,
+        spec: AnswerSpec | None = None,
+    ) -> ChatGeneration:
+        """Answer a conversation whose prompt is prepared on threads.
+
+        Args:
+            read: Gives the messages, as the template of a handler wants them.
+            params: As they were validated.
+            chat_options: The options of :meth:`chat`.
+            options: The keywords of the request.
+            spec: How the conversation is answered, where it was rendered already.
+        """
         specs: list[AnswerSpec] = []
 
         async def prepare() -> Prepared:
             handler = await self._handler_of(chat_options)
-            read, others = self._read(messages, handler)
-            spec, token_ids = await self._prepare_on_thread(
-                handler, read, checked, chat_options, others
-            )
-            specs.append(spec)
-            return token_ids, spec.params, RequestOptions(grammar=spec.grammar, **options)
+            made = spec or await self._spec_on_thread(handler, read(handler), params, chat_options)
+            specs.append(made)
+            token_ids = await self._tokens_of(made.prompt, handler)
+            return token_ids, made.params, RequestOptions(grammar=made.grammar, **options)
 
-        spelled = checked.logprobs is not None or options.get("prompt_logprobs") is not None
-        return ChatGeneration(
-            self._begin_later(prepare(), spelled=spelled), lambda: specs[0].reading()
-        )
+        spelled = is_spelled(params, options.get("prompt_logprobs"))
+        generation = self._begin_later(prepare(), spelled=spelled)
+        return ChatGeneration(generation, lambda: specs[0].reading())
 
     def render(
         self,
@@ -199,50 +222,55 @@ class AsyncEngine(TextEngine):
             InvalidRequestError: As :meth:`ChatHandler.prepare`.
             ContextLengthError: It is so long that it cannot fit the context.
         """
-        prepared = self._prepare_on_loop(messages, params, options)
-        if prepared is not None:
-            return prepared
-        handler = await self._handler_of(options)
-        return await self._prepare_on_thread(handler, messages, params, options)
+        read: Conversation = list(messages), []
+        spec, handler = self._spec_on_loop(read, params, options), await self._handler_of(options)
+        if spec is None:
+            spec = await self._spec_on_thread(handler, read, params, options)
+        return spec, await self._tokens_of(spec.prompt, handler)
 
-    def _prepare_on_loop(
-        self,
-        messages: Sequence[Message],
-        params: SamplingParams,
-        options: ChatOptions,
-        others: Sequence[dict[str, Any]] = (),
-    ) -> tuple[AnswerSpec, list[int]] | None:
-        """As :meth:`prepare`, of what takes a few milliseconds; None for all else."""
+    def _spec_on_loop(
+        self, read: Conversation, params: SamplingParams, options: ChatOptions
+    ) -> AnswerSpec | None:
+        """Renders a conversation that takes a few milliseconds; None for any other."""
+        messages, others = read
         if options.chat_template is not None or not is_small(messages, options):
             return None
         start = self.timeline.begin()
         try:
-            spec = self.handler.prepare(messages, params, options, others, ON_LOOP_SECONDS)
+            return self.handler.prepare(messages, params, options, others, ON_LOOP_SECONDS)
         except TemplateTimeoutError:
             return None
         finally:
             self.timeline.span(Stage.TEMPLATE, start)
-        prompt = spec.prompt
-        if prompt.respelled is not None or len(prompt.text) >= OFF_LOOP_CHARACTERS:
-            return None
-        return spec, self._chat_tokens(prompt, self.handler)
 
-    async def _prepare_on_thread(
+    async def _spec_on_thread(
         self,
         handler: ChatHandler,
-        messages: Sequence[Message],
+        read: Conversation,
         params: SamplingParams,
         options: ChatOptions,
-        others: Sequence[dict[str, Any]] = (),
-    ) -> tuple[AnswerSpec, list[int]]:
+    ) -> AnswerSpec:
+        """Renders a conversation beside the loop."""
+        messages, others = read
         start = self.timeline.begin()
         spec = await asyncio.to_thread(handler.prepare, messages, params, options, others)
         self.timeline.span(Stage.TEMPLATE, start)
+        return spec
+
+    async def _tokens_of(self, prompt: Prompt, handler: ChatHandler) -> list[int]:
+        """Tokenizes a prompt, beside the loop unless it is short.
+
+        Raises:
+            ContextLengthError: The prompt cannot fit the context.
+        """
         start = self.timeline.begin()
-        self.tokenizer.check_length(spec.prompt.text, self.max_context)
-        token_ids = await asyncio.to_thread(handler.encode, spec.prompt)
+        self.tokenizer.check_length(prompt.text, self.max_context)
+        if _is_short(prompt):
+            token_ids = handler.encode(prompt)
+        else:
+            token_ids = await asyncio.to_thread(handler.encode, prompt)
         self.timeline.span(Stage.TOKENIZE, start)
-        return spec, token_ids
+        return token_ids
 
     async def _handler_of(self, options: ChatOptions) -> ChatHandler:
         """The handler of a request, whose own template is compiled on a thread."""
@@ -250,11 +278,14 @@ class AsyncEngine(TextEngine):
             return self.handler
         return await asyncio.to_thread(self.handler.for_template, options.chat_template)
 
-    def _read(
-        self, messages: Sequence[dict[str, Any]], handler: ChatHandler
-    ) -> tuple[list[Message], list[dict[str, Any]]]:
+    def _read(self, messages: Sequence[dict[str, Any]], handler: ChatHandler) -> Conversation:
         """The messages of a conversation, and what else each has for the template."""
         self._connected()
         template = handler.template
         read = read_messages(messages, () if template is None else template.message_keys)
         return [message for message, _ in read], [others for _, others in read]
+
+
+def _is_short(prompt: Prompt) -> bool:
+    """Whether a prompt may be tokenized on the loop."""
+    return prompt.respelled is None and len(prompt.text) < OFF_LOOP_CHARACTERS

@@ -135,8 +135,8 @@ class TextEngine(Connection):
     ) -> Generation:
         """Continue ``prompt``: iterate the result for updates, or await it for the whole.
 
-        Returns at once. A long text is tokenized on a thread; what is wrong with it is raised where
-        the result is awaited.
+        Returns at once. A long text is tokenized on a thread; its errors are raised where the
+        result is awaited.
 
         Args:
             prompt: Text, or token ids.
@@ -158,7 +158,9 @@ class TextEngine(Connection):
         asked = RequestOptions(**options)
         if isinstance(prompt, str) and len(prompt) >= OFF_LOOP_CHARACTERS:
             preparation = self._tokenized(prompt, checked, asked)
-            return self._begin_later(preparation, spelled=_spelled(checked, asked))
+            return self._begin_later(
+                preparation, spelled=is_spelled(checked, asked.prompt_logprobs)
+            )
         return self.begin(prompt, checked, asked)
 
     def begin(
@@ -167,7 +169,8 @@ class TextEngine(Connection):
         """As :meth:`generate`, with ``params`` that were validated: once for many answers."""
         frontend = self._connected()
         actor = self._begin(prompt, params, options)
-        ready = self.tokenizer.load_bytes if _spelled(params, options) else None
+        spelled = is_spelled(params, options.prompt_logprobs)
+        ready = self.tokenizer.load_bytes if spelled else None
         return Generation(actor, frontend.abort, ready)
 
     def _begin(
@@ -187,9 +190,11 @@ class TextEngine(Connection):
     def _begin_later(
         self, preparation: Coroutine[Any, Any, Prepared], *, spelled: bool
     ) -> Generation:
-        """Begin a request when its ``preparation`` is done, which goes on beside the loop.
+        """Begin a request when its ``preparation`` is done.
 
-        ``spelled`` says that its answer needs the bytes of tokens.
+        Args:
+            preparation: Prepares the request; runs as a task.
+            spelled: Whether reading the answer needs the bytes of tokens.
         """
         frontend = self._connected()
 
@@ -204,6 +209,7 @@ class TextEngine(Connection):
     async def _tokenized(
         self, prompt: str, params: SamplingParams, options: RequestOptions
     ) -> Prepared:
+        """Prepares a request from a text."""
         return await self.encode(prompt), params, options
 
     async def prompt_logprobs(
@@ -339,9 +345,9 @@ class TextEngine(Connection):
 _PROMPT_ALONE = SamplingParams(max_tokens=0)
 
 
-def _spelled(params: SamplingParams, options: RequestOptions) -> bool:
+def is_spelled(params: SamplingParams, prompt_logprobs: int | None) -> bool:
     """Whether an answer has log-probabilities, which are read with the bytes of tokens."""
-    return params.logprobs is not None or options.prompt_logprobs is not None
+    return params.logprobs is not None or prompt_logprobs is not None
 
 
 def _config(model: str | Path | None, settings: dict[str, Any]) -> EngineConfig:

@@ -48,7 +48,7 @@ class AnswerSpec:
         return ChatGeneration(generation, self.reading)
 
     def reading(self) -> tuple[Reader | None, tuple[str, ...]]:
-        """A reader of one answer, None where all of it is text; and what to warn of."""
+        """The reader of one answer, None where all of it is text; and the warnings."""
         if self._format is None:
             return None, self.warnings
         parser = self._format.parser(

@@ -16,7 +16,7 @@ from pyengine.request.growing_text import GrowingText
 
 Entries = tuple[TokenLogprob, ...]
 Reading = Callable[[], tuple[Reader | None, tuple[str, ...]]]
-"""The reader of an answer, None where all of it is text; and what to warn of."""
+"""Makes the reader of an answer, None where all of it is text; and the warnings."""
 
 
 class _SoFar:

@@ -1,7 +1,7 @@
-"""Tests that need a CUDA device: collected everywhere, skipped where there is none.
+"""Tests that need a CUDA device; without one they are skipped, and left out unless they are named.
 
-That they are collected keeps them from rotting where no GPU is. What they are run on is printed
-at the end of a run.
+``tests/test_gpu_suite.py`` collects them on every machine, so that they do not rot. The device that
+they ran on is printed at the end of a run.
 
 On a new machine compiling takes most of the time, one kernel after the other. With pytest-xdist
 (``-n 8``) test_kernels, test_paged_attention and test_sampling share it out; the others measure

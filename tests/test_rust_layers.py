@@ -19,20 +19,6 @@ HEIGHT = {crate: -line for line, crates in enumerate(LAYERS) for crate in crates
 
 # Circles of files that are still to be opened. Each is the set of its files below the crate's src.
 KNOWN_CIRCLES: dict[str, list[set[str]]] = {
-    "grammar-compiler": [
-        {"backends/parser/closing/costs.rs", "backends/parser/closing/items.rs"},
-        {"compiler/mod.rs", "compiler/threads.rs"},
-    ],
-    "json-schema-normal-form": [
-        {
-            "normal_form/merge.rs", "normal_form/mod.rs", "normal_form/narrow.rs",
-            "normal_form/values.rs", "normalizer.rs",
-        }
-    ],
-    "kernels-cpu": [
-        {"attention/mod.rs", "attention/tiles.rs", "attention/walk.rs"},
-        {"linear/activations.rs", "linear/mod.rs"},
-    ],
     "scheduler": [
         {
             "draft_passes/tests/device.rs", "draft_passes/tests/mod.rs",
@@ -89,10 +75,13 @@ def module_of(path: Path, src: Path) -> tuple[str, ...]:
 
 def used_paths(text: str) -> Iterator[list[str]]:
     """The paths of all ``use`` declarations that do not only export, groups spread out."""
-    for is_export, tree in re.findall(r"^[ \t]*(pub(?:\([^)]*\))?\s+)?use\s+([^;]+);", text, re.M):
+    declaration = r"^([ \t]*)(pub(?:\([^)]*\))?\s+)?use\s+([^;]+);"
+    for indent, is_export, tree in re.findall(declaration, text, re.M):
         if is_export.strip() == "pub":  # an export depends on nothing
             continue
-        yield from spread(re.sub(r"\s+as\s+\w+|\s+", "", tree))
+        for path in spread(re.sub(r"\s+as\s+\w+|\s+", "", tree)):
+            # Within a module of the file, which a macro makes, `super` is the file.
+            yield path[1:] if indent and path[0] == "super" else path
 
 
 def spread(tree: str) -> Iterator[list[str]]:

@@ -24,6 +24,13 @@ pytestmark = [
 ]
 
 WHEELS_BYTES = 100_000_000
+PUBLISHED = ("--release", "--no-default-features")
+IMPORT_ALL = """
+import importlib, pkgutil, pyengine
+for module in pkgutil.walk_packages(pyengine.__path__, "pyengine."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+"""
 
 CONTENTS = (
     "pyengine/_core.abi3.so",
@@ -50,13 +57,13 @@ def tool(name: str) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout; the build reuses what the target folder has."""
+    """The wheel of this checkout, built as it is published; reuses what the target folder has."""
     folder = tmp_path_factory.mktemp("dist")
     # Processes of one run share the folder above; two builds at once take files from each other.
     with (tmp_path_factory.getbasetemp().parent / "wheel.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         subprocess.run(
-            [tool("maturin"), "build", "--release", "--quiet", "--out", folder],
+            [tool("maturin"), "build", *PUBLISHED, "--quiet", "--out", folder],
             cwd=REPOSITORY,
             env=environment(PYO3_PYTHON=sys.executable),
             check=True,
@@ -125,6 +132,22 @@ def test_the_wheel_and_its_dependencies_are_small_and_serve(alone: Path, tmp_pat
     assert deflated < WHEELS_BYTES
     env = {k: v for k, v in environment().items() if k != "PYTHONPATH"}
     serve_the_demo(alone / "bin" / "pyengine", tmp_path, env)
+
+
+def test_wheel_is_built_as_it_is_published() -> None:
+    workflow = (REPOSITORY / ".github/workflows/wheels.yml").read_text()
+    image = (REPOSITORY / "deploy/docker/Dockerfile").read_text()
+    assert f"args: {' '.join(PUBLISHED)} " in workflow
+    assert f"maturin build {' '.join(PUBLISHED)} " in image
+
+
+def test_wheel_has_no_bindings_of_tests_and_every_module_imports(
+    installed: Path, tmp_path: Path
+) -> None:
+    env = {k: v for k, v in environment().items() if k != "PYTHONPATH"}
+    no_test_api = "import pyengine._core as core; assert not hasattr(core, 'StreamDecoder')"
+    for program in (no_test_api, IMPORT_ALL):
+        subprocess.run([installed / "python", "-c", program], cwd=tmp_path, env=env, check=True)
 
 
 def test_the_installed_wheel_serves(installed: Path, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import click
 from pyengine.cli.options import spelled
 
 if TYPE_CHECKING:
+    import asyncio
+
     from pyengine.http.replicas.replica_set import ReplicaSet
     from pyengine.settings.config import EngineConfig
     from pyengine.settings.server import ServerConfig
@@ -85,8 +87,6 @@ async def serve_replicas(
         ConfigError: A port cannot be had, the GPUs are too few, or the key file cannot be read.
         EngineDeadError: No replica starts, or all of them or the router died too often.
     """
-    import asyncio
-
     from pyengine.http.access.door import Door
     from pyengine.http.access.source import AccessSource
     from pyengine.http.replicas.replica_set import ReplicaSet
@@ -110,27 +110,41 @@ async def serve_replicas(
     )
     reload = reloading(server.reloaded_files, lambda: door.apply(source.rules()))
     async with signals() as (stop, hurry), reload:
-        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(stop.wait())]
         try:
-            await running.start()
-            say(f"listening on {running.url}, loading {running.model}")
-            tasks.append(asyncio.create_task(running.failed()))
-            ready = asyncio.create_task(running.ready())
-            tasks.append(ready)
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if ready.done():
-                say(summary(running))
-                say(f"ready: {running.model} at {running.url}/v1")
-                await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
-            if tasks[1].done():
-                tasks[1].result()
-            say("draining; send the signal again to stop at once")
+            await _run(running, stop, say)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             await running.stop(hurry)
     say("stopped")
+
+
+async def _run(running: "ReplicaSet", stop: "asyncio.Event", say: Callable[[str], None]) -> None:
+    """Start the replicas, and wait for ``stop``.
+
+    Raises:
+        EngineDeadError: No replica starts, or all of them or the router died too often.
+    """
+    import asyncio
+
+    stopping: asyncio.Task[Any] = asyncio.create_task(stop.wait())
+    tasks = [stopping]
+    try:
+        await running.start()
+        say(f"listening on {running.url}, loading {running.model}")
+        failed = asyncio.create_task(running.failed())
+        ready = asyncio.create_task(running.ready())
+        tasks += [failed, ready]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if ready.done():
+            say(summary(running))
+            say(f"ready: {running.model} at {running.url}/v1")
+            await asyncio.wait([stopping, failed], return_when=asyncio.FIRST_COMPLETED)
+        if failed.done():
+            failed.result()
+        say("draining; send the signal again to stop at once")
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def summary(running: "ReplicaSet") -> str:

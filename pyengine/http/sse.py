@@ -11,7 +11,7 @@ Update, and with several of them everything that is there is written together.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
@@ -97,7 +97,6 @@ async def stream(
         RSGIProtocolClosed: The client left.
     """
     usages: list[Usage | None] = [None] * len(generations)
-    begun = [False] * len(generations)
     timeline = exchange.service.engine.timeline
     events = EventStream(exchange, form)
     alone = generations[0] if len(generations) == 1 else None
@@ -106,13 +105,7 @@ async def stream(
         async with contextlib.aclosing(_batches(generations)) as batches:
             async for batch in batches:
                 timeline.begin()
-                data = b""
-                for index, update in batch:
-                    if not begun[index]:
-                        begun[index] = True
-                        data += chunks.first(index, update)
-                    data += chunks.update(index, update)
-                    usages[index] = update.usage
+                data = _encoded(batch, chunks, usages)
                 timeline.end_span(Stage.SSE_ENCODE)
                 events.begin()
                 if data:
@@ -144,6 +137,19 @@ async def stream(
         for generation in generations:
             generation.take_back()  # the sink, which holds this exchange
         events.end()
+
+
+def _encoded(
+    batch: Iterable[tuple[int, U]], chunks: Chunks[U], usages: list[Usage | None]
+) -> bytes:
+    """The chunks of some updates; notes their usage, which begins with a generation's first."""
+    data = b""
+    for index, update in batch:
+        if usages[index] is None:
+            data += chunks.first(index, update)
+        data += chunks.update(index, update)
+        usages[index] = update.usage
+    return data
 
 
 def _pass_on(

@@ -14,7 +14,7 @@ from pyengine.actors.actor import logger
 from pyengine.actors.heartbeat import Heartbeat
 from pyengine.engine import EngineActors
 from pyengine.placement.children import ControlLine, Failed, Loading, leave_signals
-from pyengine.placement.engine_messages import Ready, decode_start
+from pyengine.placement.engine_messages import Ready, Start, decode_start
 from pyengine.queues import Queues
 
 CLOSE_TIMEOUT_S = 5.0
@@ -29,15 +29,7 @@ def main(descriptor: int) -> int:
     start = decode_start(first)
     if start.logs is not None:
         logs.configure(*start.logs)
-    queues = Queues(
-        Mailbox.attach(*start.scheduler),
-        tuple(Mailbox.attach(*fds) for fds in start.frontends),
-        Recorder.attach(start.recorder),
-        Heartbeat(start.heartbeat),
-    )
-    # The frontends send again what an engine before this one has not read.
-    while queues.scheduler.drain():
-        pass
+    queues = _inherited(start)
     # Until the weights are loaded there is nothing to close when the line ends.
     loaded = threading.Event()
     ended = threading.Event()
@@ -81,6 +73,22 @@ def main(descriptor: int) -> int:
         os._exit(1)  # the other side closed the line because of the crash
     actors.close(CLOSE_TIMEOUT_S)
     return 0 if actors.failure is None else 1
+
+
+def _inherited(start: Start) -> Queues:
+    """The queues that this process was started with, without the messages to an engine before it.
+
+    The frontends send those again.
+    """
+    queues = Queues(
+        Mailbox.attach(*start.scheduler),
+        tuple(Mailbox.attach(*fds) for fds in start.frontends),
+        Recorder.attach(start.recorder),
+        Heartbeat(start.heartbeat),
+    )
+    while queues.scheduler.drain():
+        pass
+    return queues
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import EngineDeadError
@@ -193,11 +193,42 @@ async def serve(
         EngineDeadError: The HTTP server has ended by itself, or the engine for good.
     """
     config = config or ServerConfig()
-    source, limits = AccessSource(config), Limits.of(config)
-    door, certificate = Door(source.rules()), Certificate.of(config)
+    source = AccessSource(config)
+    door = Door(source.rules())
+    server = _server_of(engine, config, door, tracing)
+
+    def reload() -> None:
+        door.apply(source.rules())
+        server.renew_certificate()
+
+    async with signals() as (stop, hurry), reloading(config.reloaded_files, reload):
+        await server.start()
+        announce(f"listening on {server.url}, loading {engine.model_name}")
+        loading = engine.start() if load is None else load(server.url)
+        try:
+            await _run(engine, server, asyncio.ensure_future(loading), stop, announce)
+        finally:
+            await stop_server(server, hurry)
+            await engine.close()
+            remove_path(config)
+            if tracing is not None:
+                await asyncio.to_thread(tracing.close)
+    return server.broken_off > 0
+
+
+def _server_of(
+    engine: AsyncEngine, config: ServerConfig, door: Door, tracing: Tracing | None
+) -> HttpServer:
+    """The server that a configuration asks for.
+
+    Raises:
+        ConfigError: The port cannot be had, or the store not be opened.
+    """
+    limits = Limits.of(config)
+    certificate = Certificate.of(config)
     [listener] = listeners(config, limits.backlog)
     metrics = metrics_listeners(config, limits.backlog)
-    server = HttpServer(
+    return HttpServer(
         engine,
         host=config.host,
         limits=limits,
@@ -210,42 +241,41 @@ async def serve(
         store=Store(StoreLimits.of(config)),
     )
 
-    def reload() -> None:
-        door.apply(source.rules())
-        server.renew_certificate()
 
-    async with signals() as (stop, hurry), reloading(config.reloaded_files, reload):
-        await server.start()
-        announce(f"listening on {server.url}, loading {engine.model_name}")
-        loading = asyncio.ensure_future(engine.start() if load is None else load(server.url))
-        stopping = asyncio.create_task(stop.wait())
-        ended = asyncio.create_task(server.wait_closed())
-        died = asyncio.create_task(engine.dead.wait())
-        try:
-            await asyncio.wait({loading, stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if loading.done():
-                loading.result()  # raises what made loading fail
-                announce(f"ready: {engine.model_name} at {server.url}/v1")
-                notify_ready(engine.model_name, server.url)
-                await asyncio.wait({stopping, ended, died}, return_when=asyncio.FIRST_COMPLETED)
-            if ended.done():
-                raise EngineDeadError("the HTTP server ended unexpectedly")
-            if died.done():
-                raise EngineDeadError(f"the engine has died for good: {engine.failure}")
-            if server.app.active:
-                active = server.app.active
-                announce(f"draining {active} requests; send the signal again to stop at once")
-        finally:
-            tasks = (stopping, ended, loading, died)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await stop_server(server, hurry)
-            await engine.close()
-            remove_path(config)
-            if tracing is not None:
-                await asyncio.to_thread(tracing.close)
-    return server.broken_off > 0
+async def _run(
+    engine: AsyncEngine,
+    server: HttpServer,
+    loading: asyncio.Future[Any],
+    stop: asyncio.Event,
+    announce: Callable[[str], None],
+) -> None:
+    """Wait until the model is loaded, and then for ``stop``.
+
+    Raises:
+        ModelLoadError: The model cannot be loaded.
+        EngineDeadError: The HTTP server has ended by itself, or the engine for good.
+    """
+    stopping: asyncio.Task[Any] = asyncio.create_task(stop.wait())
+    ended: asyncio.Task[Any] = asyncio.create_task(server.wait_closed())
+    died: asyncio.Task[Any] = asyncio.create_task(engine.dead.wait())
+    try:
+        await asyncio.wait({loading, stopping, ended}, return_when=asyncio.FIRST_COMPLETED)
+        if loading.done():
+            loading.result()  # raises what made loading fail
+            announce(f"ready: {engine.model_name} at {server.url}/v1")
+            notify_ready(engine.model_name, server.url)
+            await asyncio.wait({stopping, ended, died}, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            raise EngineDeadError("the HTTP server ended unexpectedly")
+        if died.done():
+            raise EngineDeadError(f"the engine has died for good: {engine.failure}")
+        if active := server.app.active:
+            announce(f"draining {active} requests; send the signal again to stop at once")
+    finally:
+        tasks = (stopping, ended, loading, died)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def leave(*, broken_off: bool = False) -> NoReturn:

@@ -112,8 +112,7 @@ class TorchDraft(TorchRunner):
             groups=allocated(info.cache_groups),
             spare_blocks=spec.spare_blocks,
         )
-        # A host set is written again when its pass is done: with as many sets as a step has passes
-        # the host seldom waits for that.
+        # A host set is free when its pass is done: with a set for each pass the host seldom waits.
         more = max_draft + 1 - len(self._sets) if self.overlap else 0
         self._sets += [HostSet(passes, queue) for _ in range(more)]
         rows = passes.fields()["sample_rows"][2]
@@ -122,11 +121,15 @@ class TorchDraft(TorchRunner):
         on_gpu = queue.device.type == "cuda"
         self._hand_over = hand_over if on_gpu else hand_over_reference
         self._take_tokens = take_tokens if on_gpu else take_tokens_reference
-        with queue.working():  # compiled before requests come
-            self._hand_over_to(torch.zeros_like(self._step.token_ids), 1)
-            self._take_from(self._sampler)
         self._done: list[EventMark | None] = [None] * len(self._sets)
         self._turn = 0
+        self._compile_kernels(queue)
+
+    def _compile_kernels(self, queue: DeviceQueue) -> None:
+        """Compile the kernels of a hand-over before requests come."""
+        with queue.working():
+            self._hand_over_to(torch.zeros_like(self._step.token_ids), 1)
+            self._take_from(self._sampler)
 
     def fill(self, buffers: StepBuffers, step: DeviceStep, sampler: TorchSampler) -> None:
         """Queue the passes that fill in the drafts of a step, which is on the device by now.

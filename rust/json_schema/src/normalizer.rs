@@ -11,8 +11,11 @@ use crate::expression::{Expr, Expressions, Kind, Path};
 use crate::keywords::formats::Formats;
 use crate::language::Languages;
 use crate::normal_form::case::Case;
-use crate::normal_form::values::Count;
+use crate::normal_form::count::Count;
 use crate::{Compiler, Limits, Options, Refusal, Unenforceable};
+
+/// How deep the emptiness of children is computed; deeper ones count as not empty.
+pub(crate) const MAX_AHEAD: usize = 24;
 
 /// The cases of an expression.
 pub(crate) enum Known {

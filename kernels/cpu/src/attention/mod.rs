@@ -32,6 +32,7 @@
 //! or on the threads. O(queries * keys seen * heads * head_dim) time; memory is O(1) per thread, and O(segments) where
 //! they are computed side by side.
 
+mod inputs;
 mod sums;
 mod tiles;
 mod walk;
@@ -41,74 +42,22 @@ use std::cell::RefCell;
 use crate::element::Element;
 use crate::isa::InstructionSet;
 use crate::paged::Heads;
-use crate::step::Step;
 use crate::threads::{Shared, Threads};
+pub use inputs::{Inputs, Mask};
 use sums::{Running, Sums};
-use tiles::{Tiles, tiles};
-use walk::{Scratch, Walk};
+use tiles::{Loops, tiles};
+use walk::{Piece, Scratch, Walk};
 
-/// Keys in a chunk (blocks larger than this are a chunk each).
-const CHUNK: usize = 128;
 /// Query rows (queries times heads of a group) in a piece.
 const ROWS: usize = 32;
-/// Chunks in a segment.
-const SEGMENT: usize = 8;
 /// Pieces that a thread should have at least, so that all end at about the same time.
 const PIECES_PER_THREAD: usize = 4;
-
-/// Some queries of one sequence, for one key head.
-#[derive(Debug, Clone, Copy)]
-struct Piece {
-    row: usize,
-    head: usize,
-    first: usize,
-    count: usize,
-}
-
-/// What a layer does to the scores of a query besides scaling them.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Mask<'a> {
-    /// Keys that a query sees, the last of them its own; None is all before it.
-    pub window: Option<usize>,
-    /// A query sees keys of its own chunk of so many positions alone (Meta, "Llama 4", 2025).
-    pub chunk: Option<usize>,
-    /// Scores become `cap * tanh(score / cap)`.
-    pub soft_cap: Option<f32>,
-    /// A logit for each query head, which takes a share of the softmax and has no value; empty is none.
-    pub sinks: &'a [f32],
-    /// Multiplies the scores of the query at each position; empty is 1.
-    pub temperatures: &'a [f32],
-}
-
-/// The inputs of attention. The keys and values of this step's tokens are in the cache already; see
-/// [`crate::paged::append`].
-#[derive(Debug, Clone, Copy)]
-pub struct Inputs<'a, T> {
-    /// Rows and pages.
-    pub step: Step<'a>,
-    /// Shape.
-    pub heads: Heads,
-    /// Multiplies the scores.
-    pub scale: f32,
-    /// Which keys a query sees, and what becomes of its scores.
-    pub mask: Mask<'a>,
-    /// \[tokens, width\], of which the queries are read, not rotated yet.
-    pub qkv: &'a [T],
-    /// From one token of `qkv` to the next: [`Heads::qkv_width`], or that of queries alone.
-    pub width: usize,
-    /// \[positions, head_dim\]; see [`crate::rope`].
-    pub angles: &'a [f32],
-    /// Keys of the layer; see [`crate::paged`].
-    pub keys: &'a [T],
-    /// Values of the layer.
-    pub values: &'a [T],
-}
 
 /// Attention of every token of the step to its sequence's keys and values, into `out`,
 /// \[tokens, query heads * head_dim\].
 ///
 /// # Panics
-/// A slice is shorter than the step needs; see [`Step::check`].
+/// A slice is shorter than the step needs; see [`crate::step::Step::check`].
 pub fn attend<T: Element>(threads: &Threads, inputs: &Inputs<'_, T>, out: &mut [T]) {
     attend_by(InstructionSet::best(), threads, inputs, out);
 }
@@ -146,13 +95,6 @@ fn attend_by<T: Element>(set: InstructionSet, threads: &Threads, inputs: &Inputs
         let runs: Vec<_> = pieces.chunks(run).collect();
         threads.share(runs.len(), operations, |index| work.run(runs[index]));
     }
-}
-
-/// The inner loops for keys as they are stored, and in float32.
-#[derive(Debug, Clone, Copy)]
-struct Loops<T> {
-    stored: Tiles<T>,
-    floats: Tiles<f32>,
 }
 
 /// What all pieces have in common.

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::paged::append;
 use crate::rope::rotate;
+use crate::step::Step;
 
 /// Numbers that look random and are the same each time.
 struct Numbers(u64);

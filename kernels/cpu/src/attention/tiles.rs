@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use super::Running;
+use super::sums::Running;
 use crate::element::Element;
 use crate::isa::InstructionSet;
 use crate::math::{CACHE_LINE, prefetch_line};
@@ -105,6 +105,13 @@ pub fn tiles<T: Element>(set: InstructionSet, dim: usize) -> Tiles<T> {
         set if set >= InstructionSet::Avx2 => of!(avx2),
         _ => of!(portable),
     }
+}
+
+/// The inner loops for keys as they are stored, and in float32.
+#[derive(Debug, Clone, Copy)]
+pub struct Loops<T> {
+    pub stored: Tiles<T>,
+    pub floats: Tiles<f32>,
 }
 
 /// Calls `$tile` for all rows and registers: four, two or one row at a time, and as many registers as give enough sums

@@ -2,11 +2,26 @@
 
 use std::ops::Range;
 
-use super::tiles::{Column, Keys, Span, Values};
-use super::{CHUNK, Inputs, Loops, Piece, SEGMENT, Sums};
+use super::inputs::Inputs;
+use super::sums::Sums;
+use super::tiles::{Column, Keys, Loops, Span, Values};
 use crate::element::Element;
 use crate::math::{prefetch, tanh};
 use crate::rope::rotate;
+
+/// Keys in a chunk (blocks larger than this are a chunk each).
+const CHUNK: usize = 128;
+/// Chunks in a segment.
+const SEGMENT: usize = 8;
+
+/// Some queries of one sequence, for one key head.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece {
+    pub row: usize,
+    pub head: usize,
+    pub first: usize,
+    pub count: usize,
+}
 
 /// Memory of a thread.
 #[derive(Debug, Default)]

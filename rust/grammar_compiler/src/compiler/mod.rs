@@ -18,19 +18,20 @@ mod cache;
 mod job;
 mod queue;
 mod standalone;
+mod state;
 #[cfg(test)]
 mod tests;
 mod threads;
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Instant;
 
 use hashbrown::HashMap;
 
 use self::cache::Cache;
 use self::job::{build, busy};
 use self::queue::{Queue, Waiting};
-use self::threads::{Pace, Running};
+use self::state::{Job, Pace, Shared, State};
 use crate::cancellation::CancelToken;
 use crate::context::GrammarContext;
 use crate::lowering::description::check_length;
@@ -42,56 +43,9 @@ use pyengine_telemetry::Histogram;
 pub use job::{Settings, Stats, prepare};
 pub use standalone::compile_within;
 
-/// A description that timed out is refused for this long without being compiled again.
-const TIMEOUT_CACHED_FOR: Duration = Duration::from_secs(60);
-
 /// The compiler of an engine: a thread pool, a cache, limits.
 pub struct ThreadedCompiler {
     shared: Arc<Shared>,
-}
-
-struct Shared {
-    context: Arc<GrammarContext>,
-    settings: Settings,
-    notify: Box<dyn Fn() + Send + Sync>,
-    /// The function that a worker calls; tests replace it.
-    build: fn(&GrammarContext, &[u8], &CancelToken) -> Verdict,
-    state: Mutex<State>,
-    /// A job was queued, or the compiler was dropped.
-    work: Condvar,
-    /// The watchdog has a new deadline, or the compiler was dropped.
-    deadlines: Condvar,
-}
-
-struct State {
-    cache: Cache,
-    jobs: HashMap<Arc<[u8]>, Job>,
-    /// The description that each waiting request brought.
-    waiting: HashMap<RequestKey, Arc<[u8]>>,
-    queue: Queue,
-    running: Vec<Running>,
-    ready: Vec<(RequestKey, Verdict)>,
-    next_job: u64,
-    /// Threads that compile or wait for work, slow and abandoned ones aside.
-    workers: usize,
-    /// When memory that compilations have freed is given back to the system.
-    give_back: Option<Instant>,
-    /// Bytes that compilations have freed since it was last given back.
-    freed: usize,
-    has_watchdog: bool,
-    /// Whether the tokenizer is loaded.
-    loaded: bool,
-    closed: bool,
-    stats: Stats,
-}
-
-/// A description that requests wait for.
-struct Job {
-    id: u64,
-    requests: Vec<RequestKey>,
-    cancel: Arc<CancelToken>,
-    /// When it is refused if no thread has taken it.
-    expires: Instant,
 }
 
 impl ThreadedCompiler {
@@ -237,57 +191,5 @@ impl Drop for ThreadedCompiler {
         drop(state);
         self.shared.work.notify_all();
         self.shared.deadlines.notify_all();
-    }
-}
-
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// For how long a verdict is cached.
-enum Keep {
-    No,
-    Always,
-    For(Duration),
-}
-
-impl State {
-    /// Refuses the jobs that have waited too long for a thread. True if a request was waiting for one.
-    fn refuse_expired(&mut self, now: Instant) -> bool {
-        if !self.loaded {
-            return false; // They wait for the tokenizer.
-        }
-        let jobs = &self.jobs;
-        let expired = |waiting: &Waiting| jobs.get(&waiting.content).is_some_and(|job| job.expires <= now);
-        let refused = self.queue.extract(expired);
-        self.stats.refused += refused.len() as u64;
-        let mut answered = false;
-        for waiting in &refused {
-            answered |= self.settle(waiting.job, &waiting.content, Err(busy()), 0, Keep::No);
-        }
-        answered
-    }
-
-    /// Makes the verdict, which holds so many bytes, ready for all requests that wait for the job; true if there is one.
-    fn settle(&mut self, id: u64, content: &Arc<[u8]>, verdict: Verdict, held: usize, keep: Keep) -> bool {
-        let now = Instant::now();
-        match keep {
-            Keep::No => {}
-            Keep::Always => self.cache.insert(content.clone(), verdict.clone(), held, now, None),
-            Keep::For(time) => {
-                self.cache.insert(content.clone(), verdict.clone(), held, now, Some(now + time));
-            }
-        }
-        if self.jobs.get(content).is_none_or(|job| job.id != id) {
-            return false;
-        }
-        let job = self.jobs.remove(content).expect("it was just there");
-        for key in &job.requests {
-            self.waiting.remove(key);
-            self.ready.push((*key, verdict.clone()));
-        }
-        !job.requests.is_empty()
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::mpsc;
 
+use std::time::Duration;
+
 use super::*;
 use crate::backends::tests::accepts;
 use crate::compiler::standalone::run_within;

@@ -12,8 +12,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::cache::IDLE_AFTER;
-use super::job::{STACK, panicked, prepare, too_long};
-use super::{Keep, Shared, State, TIMEOUT_CACHED_FOR};
+use super::job::{STACK, panicked, prepare};
+use super::state::{Keep, Pace, Running, Shared, State};
 use crate::cancellation::CancelToken;
 use pyengine_base::memory;
 use pyengine_grammar::Verdict;
@@ -26,29 +26,6 @@ const MUCH: usize = 4 << 20;
 /// Once compilations have freed more bytes than that, it waits no longer: else what is free in one thread's arena
 /// comes on top of what another thread takes anew.
 const MOST_FREED: usize = 64 << 20;
-
-/// How far a compilation has come in time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pace {
-    Quick,
-    /// It has taken long, and another worker has taken its place.
-    Slow,
-    /// Its time was up, and its requests were refused.
-    Abandoned,
-}
-
-/// The job of a worker.
-pub(super) struct Running {
-    pub job: u64,
-    pub tenant: u64,
-    pub description: Arc<[u8]>,
-    pub cancel: Arc<CancelToken>,
-    pub slow_at: Instant,
-    pub deadline: Instant,
-    pub pace: Pace,
-    /// The worker's thread, as the system numbers it.
-    pub thread: libc::pid_t,
-}
 
 /// What a worker has made of its job.
 struct Done {
@@ -217,63 +194,5 @@ impl Shared {
             let wait = wait.map_or(NO_DEADLINE, |at| at.saturating_duration_since(now));
             state = self.deadlines.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }
-    }
-}
-
-impl State {
-    /// How many compilations go at this pace.
-    pub(super) fn running(&self, pace: Pace) -> usize {
-        self.running.iter().filter(|running| running.pace == pace).count()
-    }
-
-    /// Whether one more compilation may become slow.
-    fn may_slow_down(&self, most: usize) -> bool {
-        self.running(Pace::Slow) + self.running(Pace::Abandoned) < most
-    }
-
-    /// Makes the jobs slow that have taken long, while there may be more such.
-    fn slow_down(&mut self, now: Instant, most: usize) {
-        while self.may_slow_down(most)
-            && let Some(running) =
-                self.running.iter_mut().find(|running| running.pace == Pace::Quick && running.slow_at <= now)
-        {
-            running.pace = Pace::Slow;
-            // SAFETY: it only sets the priority of that thread, which lives at least until its job has left `running`.
-            unsafe { libc::setpriority(libc::PRIO_PROCESS, running.thread as libc::id_t, 19) };
-            self.workers -= 1;
-        }
-    }
-
-    /// Refuses the jobs whose time is up, and abandons their threads. True if a request was waiting for one.
-    fn refuse_overdue(&mut self, now: Instant, timeout: Duration) -> bool {
-        let mut overdue = Vec::new();
-        for running in &mut self.running {
-            if running.pace != Pace::Abandoned && running.deadline <= now {
-                self.workers -= usize::from(running.pace == Pace::Quick);
-                running.pace = Pace::Abandoned;
-                running.cancel.cancel();
-                overdue.push((running.job, running.description.clone()));
-            }
-        }
-        self.stats.timeouts += overdue.len() as u64;
-        self.stats.refused += overdue.len() as u64;
-        let mut answered = false;
-        for (id, content) in &overdue {
-            answered |= self.settle(*id, content, Err(too_long(timeout)), 0, Keep::For(TIMEOUT_CACHED_FOR));
-        }
-        answered
-    }
-
-    /// The earliest time at which something has to be done.
-    fn next_deadline(&self, max_slow: usize) -> Option<Instant> {
-        let may_slow_down = self.may_slow_down(max_slow);
-        let running = self.running.iter().filter_map(|running| match running.pace {
-            Pace::Quick if may_slow_down => Some(running.slow_at.min(running.deadline)),
-            Pace::Quick | Pace::Slow => Some(running.deadline),
-            Pace::Abandoned => None,
-        });
-        let queued = self.queue.iter().filter(|_| self.loaded);
-        let expires = queued.filter_map(|waiting| self.jobs.get(&waiting.content)).map(|job| job.expires);
-        running.chain(expires).chain(self.give_back).min()
     }
 }

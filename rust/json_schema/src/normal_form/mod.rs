@@ -10,6 +10,7 @@
 
 mod arrays;
 pub(crate) mod case;
+pub(crate) mod count;
 mod merge;
 mod narrow;
 mod objects;
@@ -26,15 +27,13 @@ use crate::language::{ANY_CHAR, Lang, NEVER};
 use crate::normal_form::case::Case;
 use crate::normal_form::merge::MERGED_ABOVE;
 use crate::normal_form::narrow::narrow;
-use crate::normalizer::{Known, Normalizer};
+use crate::normalizer::{Known, MAX_AHEAD, Normalizer};
 use crate::{Refusal, Unenforceable};
 
 /// How deep schemas may be nested in place (`allOf`, `$ref`).
 const MAX_IN_PLACE: usize = 120;
 /// How many cases are kept of a schema with too many.
 const FEW: usize = 16;
-/// How deep the emptiness of children is computed; deeper ones count as not empty.
-pub(crate) const MAX_AHEAD: usize = 24;
 
 impl Normalizer<'_> {
     /// The cases of one type that an expression allows, without those known to be empty. None if they are being

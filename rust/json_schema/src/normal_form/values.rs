@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 use crate::Refusal;
 use crate::expression::{Expr, FALSE, KINDS, Kind, Path, TRUE};
 use crate::language::{ANY, ANY_CHAR};
-use crate::normal_form::MAX_AHEAD;
 use crate::normal_form::case::{ArrayCase, Case, NumberCase, ObjectCase, TextCase};
-use crate::normalizer::Normalizer;
+use crate::normal_form::count::Count;
+use crate::normalizer::{MAX_AHEAD, Normalizer};
 use crate::number::Decimal;
 
 /// So many values of an array or an object are counted.
@@ -25,47 +25,6 @@ const LEVELS: usize = 3;
 const COUNTED_LENGTHS: u64 = 20;
 /// An array has no room for so many items.
 const MANY: u64 = 100_000;
-
-/// How many values there are.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Count {
-    Just(u64),
-    AtLeast(u64),
-    /// More than an array has room for.
-    Many,
-}
-
-impl Count {
-    fn least(self) -> u64 {
-        match self {
-            Count::Just(count) | Count::AtLeast(count) => count,
-            Count::Many => u64::MAX,
-        }
-    }
-
-    fn with(self, other: Count, join: fn(u64, u64) -> u64) -> Count {
-        match (self, other) {
-            (Count::Many, _) | (_, Count::Many) => Count::Many,
-            (Count::Just(a), Count::Just(b)) => Count::Just(join(a, b)),
-            (a, b) => Count::AtLeast(join(a.least(), b.least())),
-        }
-    }
-
-    /// Of both, where no value is of both.
-    fn plus(self, other: Count) -> Count {
-        self.with(other, u64::saturating_add)
-    }
-
-    /// Of pairs.
-    fn times(self, other: Count) -> Count {
-        self.with(other, u64::saturating_mul)
-    }
-
-    /// Of both, where values may be of both.
-    fn or(self, other: Count) -> Count {
-        self.with(Count::AtLeast(other.least()), u64::max)
-    }
-}
 
 /// How many values of an item have come before it, all of them different.
 struct Taken {

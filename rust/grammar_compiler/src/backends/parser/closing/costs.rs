@@ -6,55 +6,17 @@
 //!                    what waits for that in earlier rows     in, so nothing is followed back twice
 //! ```
 
-use std::sync::Arc;
-
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::bounds::NEVER;
 use super::distances::Distances;
 use super::ends::{Ends, Tail};
 use super::items::Items;
+use super::piece::Shortest;
 use crate::backends::parser::lexer::Lexer;
 use crate::backends::parser::rows::{About, RowId, Rows};
 use crate::backends::parser::rules::{END, Rules, START};
-use crate::context::{Step, Tokens};
-
-/// The shortest text of a lexeme.
-#[derive(Debug, Clone)]
-pub(crate) enum Shortest {
-    /// With so many tokens as are enough for it; [`NEVER`] if no tokens have some of its bytes.
-    Text(Arc<[u8]>, u32),
-    Special(u32),
-}
-
-impl Shortest {
-    pub fn of_text(tokens: &Tokens, text: Vec<u8>) -> Self {
-        let count = tokens.at_most(&text).unwrap_or(NEVER);
-        Self::Text(text.into(), count)
-    }
-
-    pub fn steps(&self) -> Vec<Step> {
-        match self {
-            Self::Text(text, _) => text.iter().map(|byte| Step::Byte(*byte)).collect(),
-            Self::Special(token) => vec![Step::Special(*token)],
-        }
-    }
-
-    fn len(&self) -> u32 {
-        match self {
-            Self::Text(text, _) => text.len() as u32,
-            Self::Special(_) => 1,
-        }
-    }
-
-    /// So many tokens are enough for it.
-    pub fn tokens(&self) -> u32 {
-        match self {
-            Self::Text(_, tokens) => *tokens,
-            Self::Special(_) => 1,
-        }
-    }
-}
+use crate::context::Tokens;
 
 /// The costs so far.
 #[derive(Default)]

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use super::costs::Shortest;
 use super::ends::{Ends, Tail};
+use super::piece::Shortest;
 use crate::backends::parser::different::unused::TextsByLength;
 use crate::backends::parser::different::values::{self, Json};
 use crate::backends::parser::lexer::Lexer;

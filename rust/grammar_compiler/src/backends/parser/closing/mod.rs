@@ -3,6 +3,7 @@
 //! ```text
 //!  shortest   nearest     written from costs       searched, place by place, where lexemes are in each other's way
 //!  costs      items       of what follows a row       the shortest items, where they must differ
+//!  piece                  the shortest text of a lexeme
 //!     distances   ends    of symbols and rules     of lexemes
 //!     bounds              of distances where rules have parameters
 //! ```
@@ -13,4 +14,5 @@ mod distances;
 pub(super) mod ends;
 mod items;
 mod nearest;
+mod piece;
 mod shortest;

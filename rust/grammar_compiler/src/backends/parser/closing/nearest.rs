@@ -14,8 +14,8 @@ use std::collections::BinaryHeap;
 use rustc_hash::FxHashSet;
 
 use super::bounds::NEVER;
-use super::costs::Shortest;
 use super::ends::End;
+use super::piece::Shortest;
 use crate::backends::parser::different::unlike::Ends;
 use crate::backends::parser::moves::Place;
 use crate::backends::parser::rows::RowId;

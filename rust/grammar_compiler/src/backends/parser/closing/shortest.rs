@@ -19,9 +19,10 @@ use llguidance::earley::ParamValue;
 use rustc_hash::FxHashSet;
 
 use super::bounds::NEVER;
-use super::costs::{Costs, Shortest};
+use super::costs::Costs;
 use super::ends::{End, Tail};
 use super::items::Items;
+use super::piece::Shortest;
 use crate::backends::parser::different::memory::Stage;
 use crate::backends::parser::different::unlike::Ends;
 use crate::backends::parser::different::values::Json;

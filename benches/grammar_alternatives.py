@@ -20,7 +20,7 @@ COUNTS = (1, 64)
 
 
 async def ask(count: int) -> dict[str, Any]:
-    """Of so many alternatives on a new engine, all of them the likeliest answer."""
+    """Asks a new engine for a number of alternatives, each the likeliest answer."""
     async with AsyncEngine(device="simulated", simulated_step_ms=8) as engine:
         grammar = json_schema(SCHEMA)
         params = SamplingParams(temperature=0, max_tokens=200)

@@ -127,7 +127,7 @@ class _Request:
 
 @dataclass(slots=True)
 class StepProcessing:
-    """What the processors do to one step's logits.
+    """The work of the processors on one step's logits.
 
     Attributes:
         rows: By processor, the rows of the step that ask for it.

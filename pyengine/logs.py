@@ -1,4 +1,4 @@
-"""What pyengine's processes log, and in which form: text for people, or a JSON object a line.
+"""Logs of pyengine's processes: text for people, or a JSON object a line.
 
 A library leaves logging to the service that embeds it; `serve` and the processes that it starts
 call :func:`configure`.

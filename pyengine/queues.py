@@ -1,4 +1,4 @@
-"""What joins an engine with its frontends: the queues, and the facts that frontends need.
+"""Queues between an engine and its frontends, and the facts that frontends need.
 
 Processes that serve HTTP import this and none of the engine's parts.
 """

@@ -33,7 +33,7 @@ def bpe_digest(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a file is published, and what it must be.
+    """A published file, and its checksum.
 
     Attributes:
         url: Where it is downloaded from.
@@ -86,7 +86,7 @@ class MissingDataError(Exception):
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept."""
+    """The folder of downloads."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "pyengine" / "reference-data"
 

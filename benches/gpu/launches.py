@@ -61,12 +61,12 @@ def run(bench: Bench) -> Generator[Row]:
 
 
 def microseconds(event: Any, *, cuda: bool) -> float:
-    """Of the device, in all calls; on the CPU without what a call called in turn."""
+    """Device time of all calls; on the CPU, time of a call without the calls that it makes."""
     return float(event.self_device_time_total if cuda else event.self_cpu_time_total)
 
 
 def rows(kernels: list[tuple[str, int, float]], total_s: float) -> Generator[Row]:
-    """Of (name, calls, seconds) in :data:`STEPS` steps, which took ``total_s``."""
+    """Makes rows of (name, calls, seconds) in :data:`STEPS` steps that took ``total_s``."""
     step_s = total_s / STEPS
     found = sorted((each for each in kernels if each[2] > 0), key=lambda each: -each[2])
     for name, calls, seconds in found[:SHOWN]:

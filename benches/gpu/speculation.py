@@ -45,7 +45,7 @@ class Row:
 
 
 def run(bench: Bench) -> Generator[Row]:
-    """Of each batch, plain steps first."""
+    """Measures each batch, plain steps first."""
     batches, counts, context = (ROWS, DRAFTS, CONTEXT) if not bench.tiny else ((1, 2), (0, 2), 32)
     config = engine_config(
         bench, max_sequences=batches[-1], max_context=context + 32, max_draft=counts[-1]

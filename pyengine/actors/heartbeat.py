@@ -109,7 +109,7 @@ class Heartbeat:
         return max(0, time.monotonic_ns() - since) / 1e9 if since else 0.0
 
     def trouble(self, step_timeout_s: float) -> str | None:
-        """How the engine does not respond, in words; None if it does."""
+        """A sentence on how the engine fails to respond; None if it responds."""
         if (silent := self.silent_s) >= NOTICE_S:
             return f"it has not run for {silent:.0f} seconds"
         if (step := self.step_s) >= step_timeout_s:

@@ -1,4 +1,4 @@
-"""What a run says of a server, by the keys of ``vllm bench serve``'s JSON."""
+"""The result of a run, by the keys of ``vllm bench serve``'s JSON."""
 
 import time
 from collections import defaultdict

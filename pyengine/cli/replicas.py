@@ -148,7 +148,7 @@ async def _run(running: "ReplicaSet", stop: "asyncio.Event", say: Callable[[str]
 
 
 def summary(running: "ReplicaSet") -> str:
-    """Where the metrics are, and a request to try."""
+    """Lines that say where the metrics are, and a request to try."""
     question: Any = {"model": running.model, "messages": [{"role": "user", "content": "Hello!"}]}
     return "\n".join(
         [

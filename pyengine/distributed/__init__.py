@@ -1,1 +1,1 @@
-"""One model over several devices, a process for each."""
+"""Runs one model over several devices, a process for each."""

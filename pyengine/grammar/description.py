@@ -61,7 +61,7 @@ class Grammar:
         return self._bytes
 
     def tagged(self, tag: Any) -> Self:
-        """The same grammar with another :attr:`tag`; nothing is encoded again."""
+        """Returns the grammar with another :attr:`tag`, without encoding it again."""
         made = object.__new__(type(self))
         for name in ("kind", "fields", "_bytes"):
             object.__setattr__(made, name, getattr(self, name))

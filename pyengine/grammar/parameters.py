@@ -217,7 +217,7 @@ def parameters_of(
 
 
 def ignored_in(schema: Mapping[str, Any], *, values: bool = True) -> list[str]:
-    """What of a schema is not enforced when calls are written parameter by parameter.
+    """Parts of a schema that are not enforced when calls are written parameter by parameter.
 
     One sentence each; ``values``: also what strings as they are (:func:`tagged_parameter`) leave
     out.
@@ -256,7 +256,7 @@ def _required(schema: Mapping[str, Any]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class ParameterTags:
-    """What a format writes before, between and after the name of a parameter and its value.
+    """Texts that a format writes around the name of a parameter and around its value.
 
     The defaults are Qwen3-coder's, whose values stand on lines of their own.
     """

@@ -1,4 +1,4 @@
-"""What a JSON Schema says of a value's type, and which alternatives it leaves.
+"""Reads a value's types and alternatives from its JSON Schema.
 
 Every part is looked at once, whatever refers to it how often: O(schema) for one reader, however its
 references run in circles. What cannot be determined is "any".

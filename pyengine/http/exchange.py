@@ -259,7 +259,7 @@ class Exchange:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """How the answers to the prompts stand, or how they ended."""
+        """State of the answers to the prompts, or how they ended."""
         return [generation.outcome for generation in self._generations]
 
     def _charge(self) -> None:

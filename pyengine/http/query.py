@@ -22,7 +22,7 @@ _INNER = re.compile(r"(\w+)\[(\w*)\]")
 
 
 class ListQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which part of a list is wanted.
+    """The part of a list that is asked for.
 
     Attributes:
         most: The largest ``limit``.

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class _Absent:
-    """As much of triton as the definition of a kernel takes."""
+    """The part of triton that the definition of a kernel needs."""
 
     @staticmethod
     def constexpr(value: Any) -> Any:

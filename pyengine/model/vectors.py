@@ -32,7 +32,7 @@ _FLAGS = {
 
 @dataclass(frozen=True)
 class VectorSpec:
-    """How texts become vectors.
+    """The way from texts to vectors.
 
     Attributes:
         pooling: Of the last hidden states.
@@ -57,7 +57,7 @@ def has_head(config: Mapping[str, Any]) -> bool:
 
 
 def read_vectors(folder: Path) -> VectorSpec:
-    """How the model in ``folder`` makes vectors.
+    """Reads how the model in ``folder`` makes vectors.
 
     Raises:
         ModelLoadError: A file cannot be read.

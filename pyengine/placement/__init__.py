@@ -1,4 +1,4 @@
-"""Where the engine's actors run: on threads of this process, in a process of their own, or behind
+"""Places the engine's actors: on threads of this process, in a process of their own, or behind
 a supervisor that several HTTP workers share.
 
 The queues are the same in each; a placement only starts, watches and stops the engine.

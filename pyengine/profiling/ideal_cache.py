@@ -1,4 +1,4 @@
-"""What a prefix cache of the same size could have had: blocks in order of use, nothing else in it.
+"""Bound of a prefix cache of the same size: blocks in order of use, nothing else in it.
 
 Requests come one after the other, in the order of their arrival, each at its end before the next:
 what runs at once in an engine and takes room meanwhile is not counted.

@@ -179,7 +179,7 @@ async def _profile_trace(options: ProfileOptions) -> tuple[ProfileReport, Observ
 
 
 def _answer_tokens(options: ProfileOptions, seconds: float, max_context: int) -> int:
-    """How long each answer is, that ``seconds`` of decode may be watched.
+    """Length of each answer, so that ``seconds`` of decode can be watched.
 
     Raises:
         ConfigError: The context has no room for one.

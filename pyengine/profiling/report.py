@@ -91,7 +91,7 @@ class Latency(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Self | None:
-        """That of ``seconds``; None where there are none."""
+        """The waits of ``seconds``; None where there are none."""
         if not seconds:
             return None
         times = np.array(seconds) * 1e3

@@ -160,7 +160,7 @@ def prefix_routing(config: EngineConfig) -> Any:
 
 
 def resources(config: EngineConfig, cpus: float) -> dict[str, Any]:
-    """What Ray reserves for a replica: with several ranks a placement group for all of them.
+    """Resources that Ray reserves for a replica; with several ranks a placement group for all.
 
     The engine starts its ranks itself, in processes of its actor's machine. So the group is one
     bundle, which lies on one machine, and the actor takes all of it: Ray shows it all GPUs.

@@ -1,4 +1,4 @@
-"""What the settings of the engine and those of the endpoint are checked by."""
+"""Checks of the settings of the engine and of the endpoint."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import fields

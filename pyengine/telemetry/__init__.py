@@ -1,4 +1,4 @@
-"""Where every microsecond goes: spans, and their accounting.
+"""Spans, and the accounting of every microsecond.
 
 ::
 

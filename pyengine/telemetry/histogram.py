@@ -7,7 +7,7 @@ import msgspec
 
 
 class HistogramTotal(msgspec.Struct, array_like=True, frozen=True):
-    """How often which values were seen since the engine started.
+    """Counts of values since the engine started.
 
     Attributes:
         bounds: Upper bounds of the buckets; a bound belongs to its bucket.
@@ -21,7 +21,7 @@ class HistogramTotal(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many values were seen."""
+        """Number of values."""
         return sum(self.counts)
 
     @property

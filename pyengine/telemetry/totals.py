@@ -115,12 +115,12 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def idle_ns(self) -> int:
-        """How long the scheduler had nothing to do, nor the device."""
+        """Time in which neither the scheduler nor the device had work."""
         return _exposed(total for total in self.of_track("scheduler") if total.stage == "idle")
 
     @property
     def exposed_cpu_ns(self) -> int:
-        """How long there was work and the device did none."""
+        """Time in which there was work and the device did none."""
         return self.wall_ns - self.busy_ns - self.idle_ns
 
     @property

@@ -1,4 +1,4 @@
-"""What msgspec says about a value from outside, in the terms of OpenAI's errors."""
+"""Errors of msgspec about a value from outside, in the terms of OpenAI's errors."""
 
 import re
 from typing import Any

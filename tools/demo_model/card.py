@@ -24,7 +24,7 @@ class Trained:
 
 @dataclass(frozen=True)
 class Run:
-    """What both models' training has in common."""
+    """The part of training that both models share."""
 
     seed: int
     prose_share: float

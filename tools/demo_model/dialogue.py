@@ -1,4 +1,4 @@
-"""What a training dialogue is, and how it becomes text.
+"""A training dialogue, and its text.
 
 An :class:`Exchange` is one question with its answer, made by a skill.  A
 :class:`Dialogue` is one or more exchanges under one system prompt.

@@ -57,7 +57,7 @@ def _prompt(exchange: Exchange, turns: int) -> str:
 
 
 def questions(exchange: Exchange) -> list[Question]:
-    """What an exchange asks: its last answer, and for a tool also the call before."""
+    """The questions of an exchange: its last answer, and for a tool also the call before."""
     last = len(exchange.turns) - 1
     if exchange.check != "call":
         prompt = _prompt(exchange, last)

@@ -1,4 +1,4 @@
-"""What no code says of models: their names, how their templates write, why some are refused."""
+"""Facts about models that no code has: names, templates, reasons of refusals."""
 
 _QWEN = ("hermes", "qwen3")
 _MISTRAL = ("mistral", "mistral_tekken", "mistral_args", "magistral")

@@ -78,7 +78,7 @@ def page() -> str:
 
 
 def refused() -> str:
-    """What this version of transformers has beside them."""
+    """Architectures of this version of transformers that are refused."""
     version = ".".join(transformers.__version__.split(".")[:2])
     made = [REFUSED.format(version)]
     left = sorted(set(_of_transformers()) - ARCHITECTURES.keys())
@@ -100,7 +100,7 @@ def compared() -> dict[str, list[str]]:
 
 
 def served() -> str:
-    """What there is: families and chat formats."""
+    """Families and chat formats that are served."""
     tested, gguf = compared(), {name: theirs for theirs, name in GGUF.items()}
     gguf |= {family.architecture: theirs for theirs, family in MIXTURES.items()}
     made = [
@@ -123,7 +123,7 @@ def served() -> str:
 
 
 def _features(name: str) -> list[str]:
-    """What sets the small models of an architecture apart from Llama."""
+    """Differences of an architecture's small models from Llama."""
     found: dict[str, None] = {}
     family = ARCHITECTURES[name]
     assert isinstance(family, Family)

@@ -1,1 +1,1 @@
-"""Who may use the endpoint, and how much."""
+"""Access to the endpoint: who may use it, and how much."""

@@ -19,7 +19,7 @@ MIN_KEY = 8
 
 
 class KeyLimits(msgspec.Struct, frozen=True):
-    """What a key may use within a minute; None is as much as there is.
+    """Limits of a key within a minute; None: no limit.
 
     Attributes:
         requests: Requests that generate.

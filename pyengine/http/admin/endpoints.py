@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AbortRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Which requests are to end.
+    """Names the requests that are to end.
 
     Attributes:
         request_id: The ``x-request-id`` of an answer, or the ``id`` in its body.

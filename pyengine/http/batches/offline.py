@@ -38,7 +38,7 @@ _answered = msgspec.json.Decoder(_Answered)
 
 @dataclass
 class Counts:
-    """How far a batch is.
+    """Progress of a batch.
 
     Attributes:
         total: The requests of the input.

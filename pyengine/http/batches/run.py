@@ -55,7 +55,7 @@ _expires_after = msgspec.json.Decoder(ExpiresAfter | None).decode
 
 @dataclass(frozen=True)
 class Means:
-    """What batches are run with.
+    """The parts of a server that a batch needs.
 
     Attributes:
         store: Has the batch.

@@ -92,7 +92,7 @@ class Version(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Operation:
-    """What a path takes and gives.
+    """The request and the answers of a path.
 
     Attributes:
         summary: In a line.

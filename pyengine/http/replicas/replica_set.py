@@ -280,7 +280,7 @@ def show_line(replica: int, line: str) -> None:
 
 
 async def _metrics_of(url: str | None, query: str, credentials: dict[str, str]) -> str:
-    """What a replica answers to a scrape.
+    """Returns a replica's answer to a scrape.
 
     Raises:
         OSError: It is not ready, or does not answer, or not with metrics.

@@ -13,7 +13,7 @@ TOPOLOGY = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True)
 class Share:
-    """What one replica may use.
+    """Devices and memory of one replica.
 
     Attributes:
         gpus: Names for ``CUDA_VISIBLE_DEVICES``; none where the model runs elsewhere.

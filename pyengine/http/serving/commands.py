@@ -1,4 +1,4 @@
-"""What an administrator asks of one HTTP worker, carried out over all of them.
+"""Commands of administrators: one HTTP worker is asked, all of them carry it out.
 
 ::
 

@@ -45,7 +45,7 @@ class Certificate(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, config: ServerConfig) -> "Certificate | None":
-        """Those of ``config``, if it has them.
+        """The certificate of ``config``, if it has one.
 
         Raises:
             ConfigError: They cannot be read, or do not belong together.

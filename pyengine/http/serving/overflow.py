@@ -93,7 +93,7 @@ class Reserve:
 
     @property
     def free(self) -> int:
-        """How many of them nothing occupies."""
+        """Number of connections that are free."""
         return RESERVE - len(self._occupied)
 
     def occupy(self) -> None:

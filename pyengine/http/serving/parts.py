@@ -11,7 +11,7 @@ EVERYWHERE = frozenset({"/health", "/ready", "/ping", "/version"})
 
 
 class Part:
-    """Those paths of an application that belong to one port: the metrics, or all others.
+    """The paths of an application that one port serves: the metrics, or all others.
 
     Attributes:
         limits: The application's.

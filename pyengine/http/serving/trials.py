@@ -18,7 +18,7 @@ from pyengine.queues import EngineInfo
 
 
 class Trials:
-    """Whose turn it is. Lives on the supervisor's loop.
+    """Decides whose turn it is. Lives on the supervisor's loop.
 
     Attributes:
         info: The facts about the engine while it is up.

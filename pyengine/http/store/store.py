@@ -33,7 +33,7 @@ _LOOK_S = 0.1
 
 
 class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the store is, and what it keeps.
+    """The store's place, and its bounds.
 
     Attributes:
         path: Its file; None is the memory of this process.
@@ -59,7 +59,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class StoreUse(msgspec.Struct, frozen=True):
-    """What is stored, by all processes that have the same file.
+    """The amount stored by all processes that share the file.
 
     Attributes:
         bytes: Of objects and parts.

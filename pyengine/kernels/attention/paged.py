@@ -202,7 +202,7 @@ def keys_of_tile(
 
 @triton.jit
 def part_of_keys(begin, sure, end, split, splits, KEYS: tl.constexpr):
-    """Of the keys of a tile those of one part: whole tiles of keys, ``sure`` between two."""
+    """Range of a tile's keys that one part has: whole tiles of keys, ``sure`` between two."""
     each = (tl.maximum(end - begin, 0) + KEYS - 1) // KEYS
     each = (each + splits - 1) // splits * KEYS
     begin += split * each

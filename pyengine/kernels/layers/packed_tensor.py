@@ -132,7 +132,7 @@ def weights_of(
     WIDTH: tl.constexpr, BITS: tl.constexpr, GROUP: tl.constexpr, FLOATS: tl.constexpr,
     HAS_ZEROS: tl.constexpr, HAS_MINIMUMS: tl.constexpr, OUTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """What the inputs from ``at`` on of some outputs mean, float32 [OUTS, BLOCK].
+    """Weights of some outputs for the inputs from ``at`` on, float32 [OUTS, BLOCK].
 
     ``weight_ptr`` points to the values of each output, [OUTS, 1]; the others to those of a layer.
     """

@@ -14,7 +14,7 @@ from pyengine.kernels.language import tl, triton
 
 @dataclass(frozen=True)
 class Tile:
-    """What a program computes.
+    """The part of a product that a program computes.
 
     Attributes:
         rows: Of activations.
@@ -29,7 +29,7 @@ class Tile:
     stages: int
 
     def options(self) -> dict[str, Any]:
-        """As Triton takes them at a launch."""
+        """The options of a launch, as Triton takes them."""
         return {
             "ROWS": self.rows,
             "OUTS": self.outputs,

@@ -22,7 +22,7 @@ def cuts_of(sampling_ptr, row, vocabulary):
 
 @triton.jit
 def clear_bins(counts_ptr, masses_ptr, gathered_ptr, PARTS: tl.constexpr, BINS: tl.constexpr):
-    """This program's share of its row's bins."""
+    """Clears this program's share of its row's bins."""
     SHARE: tl.constexpr = BINS // PARTS
     row = tl.program_id(0)
     at = row.to(tl.int64) * BINS + tl.program_id(1) * SHARE + tl.arange(0, SHARE)

@@ -25,7 +25,7 @@ def masks_of(mask_ptr, mask_row_ptr, mask_words, logits_row, vocabulary):
 
 @triton.jit
 def part_of(vocabulary, PARTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Where this program's part of a row begins and ends, and its place in the scratch."""
+    """Begin and end of this program's part of a row, and its place in the scratch."""
     share = tl.cdiv(tl.cdiv(vocabulary, PARTS), BLOCK) * BLOCK
     begin = tl.program_id(1) * share
     place = tl.program_id(0) * PARTS + tl.program_id(1)
@@ -48,14 +48,14 @@ def load(logits, mask, masked, offsets, vocabulary):
 
 @triton.jit
 def load_above(logits, mask, masked, offsets, vocabulary, floor):
-    """As the logits of :func:`load`, minus infinity below ``floor``."""
+    """Loads logits as :func:`load` does; below ``floor`` they are minus infinity."""
     value, _allowed = load(logits, mask, masked, offsets, vocabulary)
     return tl.where(value >= floor, value, float("-inf"))
 
 
 @triton.jit
 def look(logits, mask, masked, begin, end, BLOCK: tl.constexpr):
-    """Of a part of a row: best logit, its lowest token or -1, how many are allowed, the last."""
+    """Best logit of a part of a row, its lowest token or -1, number of allowed tokens, the last."""
     # Each thread keeps what it saw; they are put together once, at the end.
     bests = tl.full([BLOCK], float("-inf"), tl.float32)
     tokens = tl.full([BLOCK], -1, tl.int32)

@@ -1,4 +1,4 @@
-"""Where top-k and top-p cut a row off, found by all programs that share it.
+"""Finds where top-k and top-p cut a row off, by all programs that share it.
 
 ::
 
@@ -79,7 +79,7 @@ WAYS = 8
 
 @dataclass(frozen=True)
 class CutScratch:
-    """What the kernels leave for each other, by row.
+    """Memory in which the kernels leave results for each other, by row.
 
     Attributes:
         counts: int32 [rows, BINS], tokens by bin; where there is a top-k.

@@ -131,7 +131,7 @@ def weights(logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
 
 
 def allowed_tokens(mask: torch.Tensor, mask_row: torch.Tensor, vocabulary: int) -> torch.Tensor:
-    """What rows of ``mask``, int32 [rows], allow: bool [rows, vocabulary]; -1 allows all."""
+    """Tokens that rows of ``mask``, int32 [rows], allow: bool [rows, vocabulary]; -1 allows all."""
     bits = (mask[mask_row.clamp(min=0)][:, :, None] >> torch.arange(32, device=mask.device)) & 1
     return (bits.flatten(1)[:, :vocabulary] != 0) | (mask_row < 0)[:, None]
 
@@ -143,7 +143,7 @@ def kept_tokens(
     top_p: torch.Tensor,
     min_p: torch.Tensor,
 ) -> torch.Tensor:
-    """What top-k, then top-p, then min-p leave of tokens with a weight: bool [rows, vocabulary].
+    """Tokens with a weight that pass top-k, then top-p, then min-p: bool [rows, vocabulary].
 
     Args:
         logits: float32 [rows, vocabulary], without NaN; minus infinity where not allowed.
@@ -179,7 +179,7 @@ def depth_of(logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
 
 
 def near_tokens(logits: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
-    """What top-n-sigma keeps: bool [rows, vocabulary]; see ``top_n_sigma.rs``.
+    """Tokens that top-n-sigma keeps: bool [rows, vocabulary]; see ``top_n_sigma.rs``.
 
     Args:
         logits: float32 [rows, vocabulary], without NaN.
@@ -231,7 +231,7 @@ def tokens_without_top_choices(
     threshold: torch.Tensor,
     happens: torch.Tensor,
 ) -> torch.Tensor:
-    """What XTC leaves of the tokens ``kept``: bool [rows, vocabulary]; see ``xtc.rs``.
+    """Tokens of ``kept`` that XTC leaves: bool [rows, vocabulary]; see ``xtc.rs``.
 
     Args:
         logits: float32 [rows, vocabulary], without NaN.
@@ -258,7 +258,7 @@ def typical_tokens(
     kept: torch.Tensor,
     typical_p: torch.Tensor,
 ) -> torch.Tensor:
-    """What typical-p leaves of the tokens ``kept``: bool [rows, vocabulary]; see ``typical.rs``.
+    """Tokens of ``kept`` that typical-p leaves: bool [rows, vocabulary]; see ``typical.rs``.
 
     Args:
         logits: float32 [rows, vocabulary], without NaN.

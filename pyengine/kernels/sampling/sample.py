@@ -58,7 +58,7 @@ PROGRAMS = 264
 
 @dataclass(frozen=True)
 class SamplingScratch:
-    """What the programs that share a row leave for each other, by row and part.
+    """Memory in which programs that share a row leave results for each other, by row and part.
 
     Attributes:
         best: float32, the best logit.

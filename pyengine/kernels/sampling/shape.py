@@ -1,4 +1,4 @@
-"""What comes before tokens are cut off: the least logit of top-n-sigma, and the temperature.
+"""Shapes logits before any token is cut off: top-n-sigma's least logit, and the temperature.
 
 Both are by logits row, and kernels that follow read them. Definitions are in
 ``kernels/cpu/src/sampler/top_n_sigma.rs`` and ``dynamic.rs``; sums are of integers, and what is

@@ -1,4 +1,4 @@
-"""What typical-p and XTC drop at both ends of the order, behind what top-k, top-p and min-p leave.
+"""Typical-p and XTC: tokens that they drop at both ends of what top-k, top-p and min-p leave.
 
 A row keeps the tokens from a first to a last one: a ceiling and the id there, a level and the id
 there. Definitions are in ``kernels/cpu/src/sampler/typical.rs`` and ``xtc.rs``; all is counted in

@@ -80,11 +80,11 @@ class Architecture(Protocol):
 
     @property
     def logits_rows(self) -> Buffer:
-        """Where ``logits`` writes: its rows are the most that one call takes."""
+        """Memory that ``logits`` writes to; its rows are the most that one call takes."""
 
     @property
     def states_rows(self) -> Buffer:
-        """Where ``states`` writes, likewise."""
+        """Memory that ``states`` writes to, likewise."""
 
     def forward(self, step: Step, tokens: int) -> None:
         """Compute the first ``tokens`` tokens of a step, and store their keys and values."""
@@ -224,7 +224,7 @@ def respelled(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def traits_of(name: str, config: Mapping[str, Any]) -> Traits | None:
-    """What sets a model apart; None where its architecture is unknown, or no decoder.
+    """The traits of a model; None where its architecture is unknown, or no decoder.
 
     Args:
         name: The architecture's.

@@ -29,7 +29,7 @@ SCHEME: Mapping[str, tuple[Any, ...]] = {
 
 
 class CacheScales(NamedTuple):
-    """Of a layer; see :class:`pyengine.model.architectures.parts.LayerAttention`.
+    """Scales of a layer's cache; see :class:`pyengine.model.architectures.parts.LayerAttention`.
 
     Attributes:
         keys: Of its keys.

@@ -63,5 +63,5 @@ class ExpertWeights:
         return len(self.down) < self.count
 
     def added_by(self, rank: int) -> "ExpertWeights":
-        """The same with the biases of outputs that this rank adds: what all have is added once."""
+        """Returns the experts with the output biases that this rank adds; ranks share them out."""
         return self if self.divided or rank == 0 else replace(self, down_bias=())

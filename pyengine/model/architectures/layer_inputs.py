@@ -1,4 +1,4 @@
-"""What each layer gets of a token beside its hidden states (Gemma Team, "Gemma 3n", 2025)::
+"""A second input of each layer, from the token itself (Gemma Team, "Gemma 3n", 2025)::
 
 token ─► table ───────────────┐
 embedding ─► linear ─► norm ──+─► [layers * width], a part for each layer
@@ -72,7 +72,7 @@ class InputTable:
         self._parts.scale(self._inputs, of_both, tokens)
 
     def block(self, made: Projections, layer: int, start: str, raw: Buffer) -> GatedInputs:
-        """That of a layer, whose names begin with ``start``; ``raw`` is [tokens, hidden]."""
+        """The part of a layer, whose names begin with ``start``; ``raw`` is [tokens, hidden]."""
         names, hidden = self._names, made.info.hidden_size
         return GatedInputs(
             made.parts,

@@ -103,7 +103,7 @@ class Projections:
         return cache_scales(self.weights, self.config, cache)
 
     def _angles(self, dim: int, rotary: Mapping[str, Any] | None) -> NDArray[np.float32]:
-        """Of all positions; behind those of short sequences, where these have others.
+        """Angles of all positions, after the angles of short sequences where those differ.
 
         The same array for the same rotation; None: nothing is rotated.
         """
@@ -122,7 +122,7 @@ class Projections:
         return self._tables[key]
 
     def rotations(self, layer: int) -> tuple[Rotation, ...]:
-        """Of queries and keys before their norms; none where attention rotates them."""
+        """Rotations of queries and keys before their norms; none where attention rotates them."""
         rotary, heads = self.rotary[layer], self.info.heads[layer]
         if rotary is None or not self.traits.qk_norm_behind:
             return ()
@@ -269,7 +269,7 @@ class Projections:
         return self.parts.linear(self.weights.table(f"{name}.weight", outputs, inputs))
 
     def router_norm(self, name: str) -> Norm:
-        """Of what goes into a router: its weight is ``name`` / sqrt(hidden)."""
+        """Norm of a router's input: its weight is ``name`` / sqrt(hidden)."""
         width = self.info.hidden_size
         weight = self.weights.vector(name, width).astype(np.float32) * np.float32(width**-0.5)
         return self.parts.norm(weight, self.traits.epsilon)

@@ -26,7 +26,7 @@ Scaled = tuple[Frequencies, float]
 
 
 def rotated_elements(rotary: Mapping[str, Any], head_dim: int) -> int:
-    """How many of a head's elements are rotated, from the first on.
+    """Number of a head's elements that are rotated, from the first on.
 
     Raises:
         ModelLoadError: They are no pairs, or more than there are.
@@ -158,7 +158,7 @@ def _llama3(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -
 
 
 def _yarn(frequencies: Frequencies, rotary: Mapping[str, Any], theta: float) -> Scaled:
-    """As Peng et al., "YaRN: Efficient Context Window Extension of Large Language Models", 2023."""
+    """YaRN's frequencies (Peng et al., "YaRN: Efficient Context Window Extension", 2023)."""
     factor = float(rotary["factor"])
     trained = float(rotary["original_max_position_embeddings"])
     pairs = len(frequencies)

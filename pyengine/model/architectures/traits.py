@@ -92,7 +92,7 @@ class ExpertNames:
 
 @dataclass(frozen=True)
 class Beside:
-    """What is about a mixture that stands beside the layer's dense feed-forward layer (Gemma 4).
+    """A mixture that stands beside the layer's dense feed-forward layer (Gemma 4).
 
     Attributes:
         before: The norm of what goes into the experts.
@@ -147,7 +147,7 @@ class Mixture:
 
 @dataclass(frozen=True)
 class LayerInputs:
-    """What each layer gets of a token beside its hidden states (Gemma Team, "Gemma 3n", 2025).
+    """A second input of each layer, from the token itself (Gemma Team, "Gemma 3n", 2025).
 
     Attributes:
         width: Numbers for each layer.
@@ -206,7 +206,7 @@ class Temperatures:
 
 @dataclass(frozen=True)
 class Traits:
-    """What sets a family apart from Llama, whose traits are the defaults.
+    """Differences of a family from Llama, whose traits are the defaults.
 
     Attributes:
         names: Of its weights.

@@ -15,7 +15,7 @@ STEP = 128
 
 @dataclass(frozen=True)
 class Float8Activations:
-    """That rows of activations become floats of 8 bits before they meet weights of such.
+    """Quantization of activations to 8-bit floats before they meet weights of that type.
 
     Attributes:
         bound: The largest number that a scale is made for; those beyond it become it.

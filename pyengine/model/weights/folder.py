@@ -1,4 +1,4 @@
-"""Where a model's files are: the demo model, a folder, or a hub name. Imports no torch."""
+"""Finds a model's files: the demo model, a folder, or a hub name. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import replace

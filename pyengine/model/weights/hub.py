@@ -110,7 +110,7 @@ def _refuse_other_weights(model: str, found: "Sequence[DryRunFileInfo]") -> None
 
 
 def refusal_of_bin(model: str) -> str:
-    """What to do with weights that are in PyTorch's files.
+    """The refusal of weights in PyTorch's files, with what to do about them.
 
     Args:
         model: The path of their folder, or their name on the hub.

@@ -225,7 +225,7 @@ class Matrix:
         return Matrix(tuple(parts))
 
     def repeating_last(self, rows: int) -> "Matrix":
-        """The same with its last ``rows`` outputs a second time, which are one part's."""
+        """Returns the matrix with its last ``rows`` outputs repeated; they are one part's."""
         last = self.parts[-1]
         count = last.shape[0]
         return Matrix((*self.parts, last.rows(slice(count - rows, count))))

@@ -94,7 +94,7 @@ class Weights(Protocol):
 
 
 class Source(Protocol):
-    """Where the tensors of a whole model are: files, or nowhere. One thread at a time.
+    """Source of the tensors of a whole model: files, or nothing. One thread at a time.
 
     Attributes:
         nbytes: Bytes of its files; 0 where there are none.
@@ -224,7 +224,7 @@ class RankWeights:
             self.num_parameters = before + (self.num_parameters - before) * self.ranks
 
     def _rows(self, size: int, first: int = 0) -> slice:
-        """This rank's share of ``size`` rows from ``first`` on."""
+        """Range of this rank's share of ``size`` rows from ``first`` on."""
         mine = rows_of_rank(size, self.rank, self.ranks)
         return slice(first + mine.start, first + mine.stop)
 
@@ -239,6 +239,6 @@ class RankWeights:
             self._progress(self._loaded, self.source.nbytes)
 
     def _part(self, size: int) -> slice:
-        """This rank's part of ``size`` things, of which each is one rank's."""
+        """Range of this rank's items, of ``size`` that are shared out."""
         each = share(size, self.ranks)
         return slice(min(size, self.rank * each), min(size, (self.rank + 1) * each))

@@ -16,7 +16,7 @@ _NAME = re.compile(r"(?P<tensor>.*?)(?:\[(?P<index>\d+)\])?(?P<transposed>\.T)?"
 
 
 class Place(NamedTuple):
-    """Where a matrix or a vector lies.
+    """The place of a matrix or a vector.
 
     Attributes:
         tensor: The tensor's name in the file.
@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
 
 def place(name: str) -> Place:
-    """Where what is called ``name`` lies."""
+    """The place of the tensor called ``name``."""
     found = _NAME.fullmatch(name)
     assert found is not None
     number = None if found["index"] is None else int(found["index"])

@@ -35,7 +35,7 @@ class EventMark(Mark, Protocol):
 
 
 class DeviceQueue(Protocol):
-    """Where a runner's work is queued. One thread at a time.
+    """The queue of a runner's work on a device. One thread at a time.
 
     Attributes:
         device: What it is done on.
@@ -79,11 +79,11 @@ class HostMark:
         return (later.ns - self.ns) * 1e-6
 
     def has_come(self) -> bool:
-        """It has."""
+        """True: a CPU's work is done when it is queued."""
         return True
 
     def wait(self) -> bool:
-        """It has come."""
+        """Returns at once."""
         return False
 
 
@@ -113,13 +113,13 @@ class CpuQueue:
         return HostMark()
 
     def finish(self) -> None:
-        """It is done."""
+        """Returns at once."""
 
     def probe(self) -> None:
         """The CPU works."""
 
     def release(self) -> None:
-        """It is given back as it falls free."""
+        """Does nothing: torch gives memory back by itself."""
 
 
 class CudaMark:

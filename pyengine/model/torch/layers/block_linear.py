@@ -67,6 +67,6 @@ class BlockLinear:
 
 
 def _scales(weight: Matrix, step: int) -> NDArray[np.float32]:
-    """Those of all parts, [steps, out]."""
+    """Scales of all parts, [steps, out]."""
     parts = [part for part in weight.parts if isinstance(part, Float8)]
     return np.concatenate([scales_of_steps(part, step) for part in parts], axis=1)

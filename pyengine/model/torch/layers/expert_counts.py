@@ -1,4 +1,4 @@
-"""What experts have got, brought from a device without holding up its steps.
+"""Counts of the rows that experts got, copied from a device without holding up its steps.
 
 ::
 
@@ -28,7 +28,7 @@ class ExpertCounts:
     """The counts of all layers with experts, in host memory. One thread at a time."""
 
     def __init__(self, layers: Mapping[int, CountedExperts], queue: DeviceQueue) -> None:
-        """Of ``layers`` by their numbers; copies go on ``queue``."""
+        """Counts for ``layers``, given by number; copies go on ``queue``."""
         self._layers = list(layers.items())
         self._queue = queue
         sizes = [len(layer.routed) for _, layer in self._layers]

@@ -78,7 +78,7 @@ class TorchExperts:
         self._group.all_reduce(to)
 
     def _route(self, logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of each row, its experts among those of all ranks and their weights, [rows, chosen]."""
+        """Experts of each row, of any rank, and their weights, [rows, chosen] both."""
         routing = self._routing
         experts = torch.empty(len(logits), routing.chosen, dtype=torch.int32, device=logits.device)
         weights = experts.new_empty(experts.shape, dtype=torch.float32)

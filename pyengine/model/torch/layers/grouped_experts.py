@@ -87,7 +87,7 @@ class GroupedLayers:
 
 
 def dense_layers(ops: TorchOps, tensors: ExpertTensors) -> GroupedLayers:
-    """Of ``tensors``, whose gates come first."""
+    """Makes dense layers of ``tensors``, whose gates come first."""
     down = tensors.down
     by_torch = has_grouped_mm(down.device, down.dtype)
     return GroupedLayers(

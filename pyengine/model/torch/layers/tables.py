@@ -30,7 +30,7 @@ class PackedTable:
     """Rows to look up, which become the numbers of a dense table as they are."""
 
     def __init__(self, ops: TorchOps, weight: Sequence[Share]) -> None:
-        """Of the one share of ``weight``, which a head may multiply by too."""
+        """A table of the only share of ``weight``, which a head may multiply by too."""
         [share] = weight
         self._ops = ops
         self._weight = share.weight.layer(0)

@@ -18,7 +18,7 @@ class SharedTable:
     """
 
     def __init__(self, group: Group, table: Table, rows: int) -> None:
-        """Of this rank's share of ``rows``, in ``table``."""
+        """A lookup in this rank's share of ``rows``, which ``table`` has."""
         self._group = group
         self._table = table
         self._first = rows_of_rank(rows, group.rank, group.size).start
@@ -43,7 +43,7 @@ class GatheredHead:
     """
 
     def __init__(self, parts: Parts, group: Group, linear: Linear, info: ModelInfo) -> None:
-        """Of the logits that ``linear`` computes on this rank."""
+        """A head whose logits on this rank are computed by ``linear``."""
         self._group = group
         self._linear = linear
         self._columns = [

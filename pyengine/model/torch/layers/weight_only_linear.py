@@ -19,7 +19,7 @@ from pyengine.model.torch.layers.packed_weights import Share
 
 
 class Device(Protocol):
-    """What layers need of :class:`pyengine.model.torch.layers.parts.TorchParts`."""
+    """The part of :class:`pyengine.model.torch.layers.parts.TorchParts` that layers need."""
 
     group: Group
     ops: TorchOps
@@ -32,7 +32,7 @@ class WeightOnlyLinear:
     def __init__(
         self, parts: Device, weight: Sequence[Share], bias: NDArray[Any] | None, *, reduce: bool
     ) -> None:
-        """Of weights that are on the device, or on their way there.
+        """A layer of weights that are on the device, or on their way there.
 
         Args:
             parts: The parts of the device.

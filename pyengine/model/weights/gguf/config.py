@@ -62,7 +62,7 @@ def model_config(file: GgufFile) -> dict[str, Any]:
 
 
 def _family(file: GgufFile, name: str) -> GgufFamily:
-    """What is known of the architecture called ``name``, with experts if the file has some.
+    """The family of the architecture ``name``, with experts if the file has some.
 
     Raises:
         ModelLoadError: It, or something that its metadata asks for, is not supported.

@@ -15,7 +15,7 @@ INNER = "expert_feed_forward_length"
 
 @dataclass(frozen=True)
 class GgufFamily:
-    """What a GGUF file says of a family's models, and what it does not.
+    """A family's models as GGUF describes them, with the facts that it leaves out.
 
     Attributes:
         architecture: As config.json has it.

@@ -83,7 +83,7 @@ class GgufWeights:
         return entries, number
 
     def _order(self, name: str, size: int) -> NDArray[np.intp] | None:
-        """Where the rows of a tensor lie in the file; None: in order.
+        """Order of a tensor's rows in the file; None: as they are.
 
         llama.cpp rotates neighbouring elements of a head for Llama, the first half with the second
         for others. Its converter reorders the rows of queries and keys, which this undoes.

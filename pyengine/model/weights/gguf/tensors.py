@@ -1,4 +1,4 @@
-"""Which tensors of a GGUF file have the weights that a dense checkpoint has by another name.
+"""Names of a checkpoint's weights in a GGUF file.
 
 ::
 
@@ -58,7 +58,7 @@ _EXPERT = re.compile(r"(?:mlp|block_sparse_moe)\.experts\.(?:(\d+)\.)?([a-z0-9_]
 
 
 class Stored(NamedTuple):
-    """Where a matrix or a vector lies.
+    """The place of a matrix or a vector.
 
     Attributes:
         names: Of the tensor; of two whose rows come in turn.
@@ -70,7 +70,7 @@ class Stored(NamedTuple):
 
 
 def stored(name: str, architecture: str) -> Stored:
-    """Where a file of ``architecture`` has what a checkpoint calls ``name``."""
+    """The place of a checkpoint's tensor ``name`` in a file of ``architecture``."""
     tensor, number, _ = place(name)
     module, dot, kind = tensor.rpartition(".")
     if kind not in ("weight", "bias"):

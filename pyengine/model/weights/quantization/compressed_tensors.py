@@ -176,7 +176,7 @@ class _Weights:
 
 
 def _activations(given: Mapping[str, Any] | None) -> Float8Activations | None:
-    """What a group's 'input_activations' ask for of rows that meet 8-bit floats."""
+    """The quantization of activations that a group's 'input_activations' ask for."""
     floats = given is not None and given.get("type") == "float" and given.get("num_bits", 8) == 8
     return Float8Activations() if floats else None
 

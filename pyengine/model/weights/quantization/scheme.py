@@ -33,10 +33,10 @@ class Reader(Protocol):
 
 
 class QuantizationScheme(Protocol):
-    """Which layers are quantized, and how."""
+    """Says which layers are quantized, and how."""
 
     def reader(self, layer: str) -> Reader | None:
-        """What reads the weights of ``layer``; None: they are dense."""
+        """The reader of the weights of ``layer``; None: they are dense."""
 
 
 def is_ignored(layer: str, names: object) -> bool:

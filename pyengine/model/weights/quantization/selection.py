@@ -1,4 +1,4 @@
-"""Which scheme a folder has, by 'quantization_config' of its config.json."""
+"""Selects a folder's scheme by the 'quantization_config' of its config.json."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -36,7 +36,7 @@ def granite_swa(config: Mapping[str, Any]) -> Traits:
 
 
 def granite_moe_swa(config: Mapping[str, Any]) -> Traits:
-    """The same with experts, by newer names."""
+    """Granite with experts, by newer names."""
     traits = granite_moe(config)
     assert traits.mixture is not None
     names = ExpertNames(gate_up=("experts.gate_up_proj[{}]",), down="experts.down_proj[{}]")

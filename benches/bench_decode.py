@@ -1,6 +1,6 @@
 """Decoding the demo model on the CPU: tokens a second, beside transformers and the memory's floor.
 
-The engine (in this process, float32) answers so many prompts at once, greedily, past every end;
+The engine (in this process, float32) answers a number of prompts at once, greedily, past every end;
 transformers' ``generate`` does the same with the same weights in one batch. The floor is the
 time that reading all weights once takes at the copy bandwidth measured here: a step reads each
 weight at least once, whatever the batch.

@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=["mixed", "kills", "stop", "overload"])
     parser.add_argument("--seconds", type=float, default=20, help="how long the mixed load lasts")
-    parser.add_argument("--requests", type=int, help="end the mixed load after so many instead")
+    parser.add_argument("--requests", type=int, help="end the mixed load by requests instead")
     parser.add_argument("--clients", type=int, default=24)
     parser.add_argument("--simulated", action="store_true", help="the mixed load without a model")
     parser.add_argument("--streams", type=int, default=200, help="streams under the kills")

@@ -3,7 +3,7 @@
 A layer of the sizes of Qwen3-30B-A3B (8 experts a token, 768 wide each) and a dense one that is
 8 x 768 wide, by number of rows. With one row both read as many weights. With more, rows choose
 different experts, so that more weights are read, each for fewer rows: *apart* calls the same
-experts as so many dense layers, each with its rows, and has no routing, sorting and sums. Both are
+experts as one dense layer each, each with its rows, and has no routing, sorting and sums. Both are
 ratios of times that were taken in turn (:mod:`benches.paired`). ``--json -`` prints the figures as
 JSON.
 """
@@ -39,7 +39,7 @@ class Dense:
         self.down = linear(dtype, inner, HIDDEN)
 
     def call(self, rows: int) -> Callable[[], None]:
-        """The layer on so many rows."""
+        """The layer on ``rows`` rows."""
         x, gates, inner, out = (
             numbers(drawn(rows, width), self._narrow)
             for width in (HIDDEN, 2 * self._inner, self._inner, HIDDEN)
@@ -67,7 +67,7 @@ class Mixture:
         )
 
     def call(self, rows: int) -> Callable[[], None]:
-        """The layer on so many rows."""
+        """The layer on ``rows`` rows."""
         logits = numbers(self._scores(rows), self._narrow)
         x, out = (numbers(drawn(rows, HIDDEN), self._narrow) for _ in range(2))
         program = CpuProgram(self._kernels)
@@ -121,7 +121,7 @@ def numbers(made: Numbers, halves: bool) -> CpuTensor:
 
 
 def seconds(call: Callable[[], None], repeats: int) -> float:
-    """Seconds of so many calls."""
+    """Seconds of a number of calls."""
     start = time.perf_counter()
     for _ in range(repeats):
         call()

@@ -31,7 +31,7 @@ SPIN_US = 50
 """The bounded spin of the engine's side, where a figure has ``spin`` in its name."""
 
 Turn = Callable[[float], float]
-"""Runs for about so many seconds; returns seconds per message (or per round trip)."""
+"""Runs for about ``seconds``; returns seconds per message (or per round trip)."""
 
 
 def per_call(call: Callable[[], object], seconds: float, messages: int = 1) -> float:

@@ -39,7 +39,7 @@ TOKENS = 64
 PYENGINE = (sys.executable, "-m", "pyengine")
 
 Ask = Callable[[int, bool], Awaitable[None]]
-"""Ask for so many tokens, streamed or not, and wait for the end."""
+"""Ask for a number of tokens, streamed or not, and wait for the end."""
 Figures = dict[str, float]
 
 

@@ -2,7 +2,7 @@
 
 Workloads: ``copy`` (say a phrase again; the n-gram proposer finds it in the prompt), ``json``
 (fields of a text under a schema; the grammar forces what is between the values) and ``chat``
-(sampled; the demo model's sibling drafts). So many clients ask one question after the other; the
+(sampled; the demo model's sibling drafts). Each client asks one question after the other; the
 same questions go to an engine with the proposers and to one without, in short turns. They are the
 same for all proposers of a workload, so that proposers together can be held against each alone.
 
@@ -14,9 +14,9 @@ those of several pairs of engines. In ``control`` both have no proposers: so far
 and ``total`` the plain quotient of all seconds.
 
 ``expected`` is what acceptance and cost allow: tokens per row and step, over the time of a step
-with so many drafts and of drafting them, against that of a step without; and prompts, which take as
-long as ever, and those of a draft model besides. Those times are the models' alone, measured first;
-the engine's own are in both.
+with each number of drafts and of drafting them, against that of a step without; and prompts, which
+take as long as ever, and the draft model's besides. Those times are the models' alone, measured
+first; the engine's own are in both.
 
     python benches/bench_speculation.py [--quick] [--json PATH]      (- is standard output)
 """
@@ -109,7 +109,7 @@ class Spent:
 
 
 async def ask(engine: AsyncEngine, questions: list[Question], clients: int) -> Spent:
-    """So many clients ask all the questions."""
+    """Let a number of clients ask all the questions."""
     left, spent = iter(questions), Spent()
 
     async def client() -> None:
@@ -161,7 +161,7 @@ def split(budget_s: float, question_s: float, clients: int, rounds: int) -> tupl
 async def run_case(
     case: Case, clients: int, pairs: int, rounds: int, budget_s: float
 ) -> dict[str, Any]:
-    """One row of the table, in about so many seconds: rounds with each of so many pairs."""
+    """Measures one row of the table, in about ``budget_s``: rounds, each of ``pairs`` pairs."""
     questions = WORKLOADS[case.workload](str(clients))
     spent: list[list[Spent]] = []
     start = perf_counter()

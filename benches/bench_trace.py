@@ -102,7 +102,7 @@ async def bench(trace: Path, limit: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--trace", type=Path, help=f"instead of {TRACE}")
-    parser.add_argument("--limit", type=int, default=160, help="take so many requests")
+    parser.add_argument("--limit", type=int, default=160, help="number of requests to take")
     json_option(parser)
     arguments = parser.parse_args()
     try:

@@ -61,5 +61,5 @@ def _ranks_left_out(rounds: int) -> int:
 
 
 def turns(pairs: int) -> list[tuple[int, int]]:
-    """The order of both in each of so many pairs of turns: as often the one first as the other."""
+    """Order of both in each pair of turns: each is first equally often."""
     return [(0, 1) if pair % 2 == 0 else (1, 0) for pair in range(pairs)]

@@ -160,7 +160,7 @@ class Tokenizer:
     def fewest_tokens(self, text: str) -> int:
         """A lower bound of the tokens of ``text``, without encoding it: O(length), microseconds.
 
-        The longest token covers so many bytes; 0 for kinds of tokenizer that may drop text.
+        Bytes that the longest token covers; 0 for kinds of tokenizer that may drop text.
         """
         if self._bytes_per_token == 0:
             return 0

@@ -1,4 +1,4 @@
-"""A closed loop of streamed completions over HTTP: so many in flight, and what each one saw."""
+"""A closed loop of streamed completions over HTTP: a number in flight, and what each one saw."""
 
 import asyncio
 import itertools

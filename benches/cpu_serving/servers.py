@@ -104,7 +104,7 @@ def pyengine_gguf_command(_folder: Path, gguf: Path, dtype: str, port: int) -> l
 
 
 def with_threads(command: Command, threads: int | None) -> Command:
-    """A command of pyengine's with so many threads, or with as many as it takes by itself."""
+    """A command of pyengine's with a number of threads; None: its own choice."""
     more = [] if threads is None else ["--threads", str(threads)]
     return lambda *given: [*command(*given), *more]
 

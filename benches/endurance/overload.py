@@ -42,7 +42,7 @@ class Single(asyncio.Protocol):
 async def send_all(
     url: str, path: str, body: bytes, requests: int, over_s: float, at: float
 ) -> list[tuple[str, float]]:
-    """So many requests over a time, on a connection each, from a moment of the clock on."""
+    """Send requests over a time, each on its own connection, from a moment of the clock on."""
     host, port = url.removeprefix("http://").split(":")
     fields = f"host: {host}\r\ncontent-length: {len(body)}\r\ncontent-type: application/json\r\n"
     head = f"{'POST' if body else 'GET'} {path} HTTP/1.1\r\n{fields}connection: close\r\n\r\n"
@@ -67,7 +67,7 @@ def send(*arguments: Any) -> list[tuple[str, float]]:
 
 
 def overload(url: str, requests: int, over_s: float, clients: int) -> dict[str, Any]:
-    """So many requests from several processes: their ends, and the times of the refused.
+    """Send requests from several processes: their ends, and the times of the refused.
 
     One client process alone takes longer to send and read them than the server to refuse them.
     """

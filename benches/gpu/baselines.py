@@ -166,7 +166,7 @@ class Transformers:
 
 
 class Plain:
-    """Our own plain model, with a cache for so many sequences."""
+    """Our own plain model, with a cache for a number of sequences."""
 
     def __init__(
         self, bench: Bench, shape: Shape, dtype: torch.dtype, sequences: int, context: int

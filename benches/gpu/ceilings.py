@@ -56,7 +56,7 @@ def run(bench: Bench) -> Generator[Row]:
 
 
 def memory(bench: Bench, mebibytes: int) -> Generator[Row]:
-    """Copying and reading a buffer of so many MiB."""
+    """Copying and reading a buffer of ``mebibytes`` MiB."""
     source = torch.ones(mebibytes << 18, dtype=torch.float32, device=bench.device)
     target = torch.empty_like(source)
     copy = bench.clock.time([lambda: target.copy_(source)]).seconds

@@ -1,4 +1,4 @@
-"""How long does a token take at so many sequences and such contexts, beside its floor?
+"""Time of a token at each number of sequences and each context, beside its floor.
 
 Through the engine, from prompts of tokens that share nothing. The floor reads the weights and the
 keys and values once, at the bandwidth that was measured. ``exposed`` is the share of that time in
@@ -24,7 +24,7 @@ from pyengine import AsyncEngine
 SEQUENCES = (1, 4, 8, 16, 32, 64, 128, 256)
 CONTEXTS = (512, 4096)
 WINDOW = 96
-# The context holds so many times the answers, for those that are asked again.
+# Multiple of the answers that the context holds, because some are asked again.
 ROOM = 8
 
 

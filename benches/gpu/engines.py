@@ -93,7 +93,7 @@ async def started(
 
 
 def greedy(count: int) -> SamplingParams:
-    """Just so many tokens."""
+    """Parameters of an answer of exactly ``count`` tokens."""
     return SamplingParams(temperature=0, max_tokens=count, ignore_eos=True)
 
 
@@ -123,7 +123,7 @@ class Steady:
 
 @dataclass
 class _Crowd:
-    """So many sequences and what they have got."""
+    """A number of sequences and the tokens that they have got."""
 
     engine: AsyncEngine
     got: list[int]
@@ -159,7 +159,7 @@ def answer_tokens(sequences: int, context: int, per_step: int, window: int) -> i
 
 
 async def warm_up(engine: AsyncEngine, sequences: int, count: int) -> None:
-    """Decode ``count`` tokens of each of so many short sequences at once."""
+    """Decode ``count`` tokens of each of several short sequences at once."""
     vocabulary = engine.info.vocab_size
     prompts = [tokens(seed, 8, vocabulary) for seed in range(sequences)]
     await asyncio.gather(*(engine.generate(prompt, greedy(count)) for prompt in prompts))

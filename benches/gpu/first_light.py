@@ -25,7 +25,7 @@ from benches.gpu.table import heading, shown
 FOLDER = Path("build/first-light")
 ATTENDING = ("kernels", "decode", "overhead")
 NEAR = 1.10
-"""Triton's attention is to be the default if a token takes at most so many times as long."""
+"""Triton's attention is to be the default if a token takes at most this many times as long."""
 
 Document = Mapping[str, Any]
 

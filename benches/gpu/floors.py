@@ -95,7 +95,7 @@ class Ceilings:
         return cls(best["copy"], best["read"], best["matmul"], 1.0 / best["launch"])
 
     def seconds(self, read: float = 0.0, copied: float = 0.0, flops: float = 0.0) -> float:
-        """The floor of work that reads so many bytes, moves ``copied`` (read and written), and
+        """The floor of work that reads ``read`` bytes, moves ``copied`` (read and written), and
         computes so much: all at once, so that the slowest counts.
         """
         memory = read / self.read_bytes_per_s + copied / self.copy_bytes_per_s

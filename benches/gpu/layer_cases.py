@@ -51,7 +51,7 @@ def works(
     buffers: Callable[[], tuple[Any, ...]],
     nbytes: float,
 ) -> dict[str, Callable[[], Sequence[Work]]]:
-    """Each implementation on several sets of ``buffers``, of so many bytes each."""
+    """Each implementation on several sets of ``buffers``, of ``size`` bytes each."""
 
     def make(call: Callable[..., Any]) -> Sequence[Work]:
         return [partial(call, *buffers()) for _ in range(copies(int(nbytes), bench.tiny))]

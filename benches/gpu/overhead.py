@@ -95,7 +95,7 @@ class _Readers:
 
 
 async def watched(bench: Bench, engine: AsyncEngine, sequences: int) -> tuple[Observation, int]:
-    """So many readers for a while: what was seen, and the tokens that came."""
+    """Run readers for a while: what was seen, and the tokens that came."""
     await warm_up(engine, sequences, 4 if bench.tiny else 32)
     crowd = _Readers(engine, [0] * sequences)
     async with asyncio.TaskGroup() as group:

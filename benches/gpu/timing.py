@@ -30,7 +30,7 @@ class Timing:
 
 
 def copies(nbytes: int, tiny: bool = False) -> int:
-    """How many buffers of so many bytes to use in turn, so that the cache does not hold them."""
+    """Number of buffers to use in turn, so that the cache does not hold them."""
     return 1 if tiny else max(1, min(32, -(-BEYOND_CACHE_BYTES // max(nbytes, 1))))
 
 
@@ -101,7 +101,7 @@ def _each(works: Sequence[Work]) -> None:
 
 
 def _captured(works: Sequence[Work], repeats: int) -> torch.cuda.CUDAGraph | None:
-    """A graph of ``works``, so many times; None where one of them cannot be captured."""
+    """A graph of ``works``, repeated; None where one of them cannot be captured."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

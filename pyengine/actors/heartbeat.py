@@ -38,7 +38,7 @@ class Heartbeat:
 
     @classmethod
     def make(cls, frontends: int = 1) -> Self:
-        """New words, of an engine with so many frontends that has not been started."""
+        """New words, of an engine with ``frontends`` frontends that has not been started."""
         descriptor = os.memfd_create("pyengine-heartbeat")
         os.ftruncate(descriptor, (_LOADS + frontends) * _WORD)
         return cls(descriptor)
@@ -82,7 +82,7 @@ class Heartbeat:
         self._words[_RESTARTS] += 1
 
     def set_load(self, frontend: int, requests: int) -> None:
-        """The frontend with that number works on so many requests."""
+        """Note how many requests the frontend with that number works on."""
         self._words[_LOADS + frontend] = requests
 
     def load(self) -> int:

@@ -29,7 +29,7 @@ import tokenizers
 from pyengine.chat.template import ChatTemplate
 from pyengine.tokenizer import Tokenizer
 
-# With so many beginnings a search for each is faster than an expression.
+# With this many beginnings a search for each is faster than an expression.
 MAX_PREFIXES = 12
 # Private characters of Unicode, of planes 15 and 16. Keys begin with the first, marks are others.
 _KEY = chr(0xF0000)

@@ -76,7 +76,7 @@ def _goals(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dic
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Measure so many times; with --peer, the servers take turns.",
+    help="Number of measurements; with --peer, the servers take turns.",
 )
 @click.option(
     "--goodput",

@@ -30,8 +30,8 @@ class StreamForm:
 EVENTS = StreamForm("text/event-stream; charset=utf-8", KEEP_ALIVE)
 LINES = StreamForm("application/x-ndjson", None)
 
-# An answer that has not begun waits for so many intervals: until then, a request that is refused,
-# by a grammar that takes long to compile for instance, gets a status of its own.
+# Intervals that an answer which has not begun waits for: until then, a request that is refused, by
+# a grammar that takes long to compile for instance, gets a status of its own.
 PATIENCE = 3
 _HEADERS = (
     ("cache-control", "no-cache"),

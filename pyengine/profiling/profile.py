@@ -38,9 +38,9 @@ class ProfileOptions:
         sequences: How many run at once.
         seconds: How long to watch steady decode, or a trace at most.
         prompt_tokens: Of each prompt, without a trace.
-        trace: A file of arrivals and lengths, in place of so many sequences at once.
-        rate_scale: Its arrivals come so many times as fast.
-        limit: Its first so many requests.
+        trace: A file of arrivals and lengths, in place of a fixed number of sequences at once.
+        rate_scale: Factor by which its arrivals come faster.
+        limit: Number of its requests to take, from the first on.
         clip: Shorten what the context does not take.
         busy_loop: Measure once more beside a busy loop.
         sweep: Further numbers of sequences, measured one after the other.
@@ -190,7 +190,7 @@ def _answer_tokens(options: ProfileOptions, seconds: float, max_context: int) ->
             f"the context is {max_context} tokens: no room for an answer after a prompt of "
             f"{options.prompt_tokens}"
         )
-    # So many as the device can need, so that all of it is decode; more only where a step takes
+    # As many as the device can need, so that all of it is decode; more only where a step takes
     # nothing, or the CPU computes it, and then a sequence that has ended is followed by its like.
     if options.config.device == "simulated" and options.config.simulated_step_ms > 0:
         steps = (seconds + 5.0) * 1000 / options.config.simulated_step_ms

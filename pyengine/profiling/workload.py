@@ -1,4 +1,4 @@
-"""The workload of a profile: so many sequences at once, or a trace of arrivals and lengths.
+"""The workload of a profile: a number of sequences at once, or a trace of arrivals and lengths.
 
 Two kinds of trace are read:
 
@@ -110,7 +110,7 @@ class Trace:
         Args:
             vocab_size: Token ids are below this.
             max_context: Longest prompt and answer together.
-            rate_scale: Arrivals come so many times as fast.
+            rate_scale: Factor by which arrivals come faster.
             clip: Shorten what the context does not take; without, that is an error.
             seed: Of the tokens: what two seeds give shares no prefix.
 

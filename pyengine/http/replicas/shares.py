@@ -85,7 +85,7 @@ def by_neighbourhood() -> list[int]:
 
 
 def divided(cpus: list[int], parts: int) -> list[tuple[int, ...] | None]:
-    """``cpus`` in so many even parts; all of them for each if there are fewer than parts."""
+    """Splits ``cpus`` into even parts; each gets all of them if there are fewer than parts."""
     if len(cpus) < parts:
         return [None] * parts
     ends = [len(cpus) * part // parts for part in range(parts + 1)]

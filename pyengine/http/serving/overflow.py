@@ -40,7 +40,7 @@ BREATH_S = 0.005
 PATIENCE_S = 2.0
 # Descriptors that connections never get: those of Overflow, and files that are opened meanwhile.
 RESERVE = OPEN + 32
-# With TLS, the HTTP library is held back so many descriptors before the last one.
+# With TLS, the HTTP library is held back this many descriptors before the last one.
 SLACK = 16
 _HEAD_BYTES = 16 << 10
 

@@ -342,7 +342,7 @@ def attention(
         prefix: How that launch is cut; given with ``shared``.
         window: Keys that a query sees, the last of them its own; None is all before it. Not with
             ``shared``.
-        chunk: A query sees only keys of its own chunk of so many positions; instead of ``window``.
+        chunk: Positions in a chunk; a query sees only keys of its own. Instead of ``window``.
         positions: int32 [tokens or more], of the queries; given with ``chunk``.
         soft_cap: Scores become ``soft_cap * tanh(score / soft_cap)``.
         sinks: float32 [heads], logits that take a share of the softmax and have no value.

@@ -116,7 +116,7 @@ class PackedTensor:
 
 
 def takes_groups(group: int, inputs: int) -> bool:
-    """Whether there is a product for groups of so many inputs."""
+    """Whether there is a product for groups of ``group`` inputs."""
     return group in (*_GROUPS, inputs) or group % max(BLOCKS.values()) == 0
 
 

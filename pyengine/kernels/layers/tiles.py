@@ -45,12 +45,12 @@ BORDERS = tuple(_TILES)
 
 
 def tile_for(rows: int) -> Tile:
-    """The tile of a product of so many rows."""
+    """The tile of a product of ``rows`` rows."""
     return _TILES[max(least for least in BORDERS if least <= rows)]
 
 
 def tile_of_groups(rows: int, groups: int) -> Tile:
-    """The tile of products of so many rows with the weights of their groups: the smallest where
+    """The tile of products of ``rows`` rows with the weights of their groups: the smallest where
     the groups have few rows, or else the largest.
     """
     few = _TILES[BORDERS[0]]

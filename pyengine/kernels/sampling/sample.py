@@ -108,7 +108,7 @@ class SamplingScratch:
 
 
 def parts_of(rows: int, vocabulary: int) -> int:
-    """How many programs share a row where there are so many rows: a power of two."""
+    """Number of programs that share a row, a power of two."""
     wanted = min(-(-PROGRAMS // rows), -(-vocabulary // BLOCK), MAX_PARTS)
     return 1 << (wanted - 1).bit_length()
 

@@ -90,7 +90,7 @@ class TorchModel:
         return states
 
     def resize_cache(self, num_blocks: int) -> None:
-        """An empty cache of so many blocks, in the place of the one that there is."""
+        """Replace the cache by an empty one of ``num_blocks`` blocks."""
         kinds = [(keys.shape[1:], keys.dtype, keys.device) for keys, _ in self.caches]
         # The old ones go first, and back to the device: there may be no room for both, and torch
         # would keep what they were, in pieces that are of no use for larger ones.

@@ -246,7 +246,7 @@ class Matrix:
 
 
 def uncut(group: int) -> ConfigError:
-    """The error of a cut within a group of so many inputs."""
+    """The error of a cut within a group of ``group`` inputs."""
     return ConfigError(
         f"the weights are quantized in groups of {group} inputs, which 'tensor_parallel' would "
         "divide; take fewer ranks",

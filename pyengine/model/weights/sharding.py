@@ -64,7 +64,7 @@ class Weights(Protocol):
         """
 
     def fused(self, name: str, rows: Sequence[int], inputs: int) -> Matrix:
-        """As :meth:`outputs`, of a matrix [sum(rows), inputs] of several, so many rows each."""
+        """As :meth:`outputs`, of a matrix [sum(rows), inputs] of several with ``rows`` each."""
 
     def fused_vector(self, name: str, sizes: Sequence[int]) -> NDArray[Any]:
         """As :meth:`vectors`, of a vector [sum(sizes)] of several."""

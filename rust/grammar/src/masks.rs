@@ -122,7 +122,7 @@ impl MaskCache {
         mask
     }
 
-    /// Makes room for so many bytes more, which are counted.
+    /// Makes room for `bytes` more, and counts them.
     fn grow(&self, contents: &mut Contents, more: usize) {
         let bytes = contents.bytes + more;
         if contents.half.take_if(|half| bytes > *half).is_some() {

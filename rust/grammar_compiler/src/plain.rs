@@ -19,7 +19,7 @@ const ANY: u8 = b'a';
 
 /// The tokens of a tokenizer.
 pub(crate) struct Plain {
-    /// Those of at most so many plain characters.
+    /// Strings of at most this many plain characters.
     up_to: Vec<Arc<Mask>>,
     counted: Texts,
     behind: Texts,
@@ -76,7 +76,7 @@ impl Plain {
         self.up_to.len() - 1
     }
 
-    /// Those of at most so many characters.
+    /// Strings of at most this many characters.
     pub fn up_to(&self, characters: usize) -> &Arc<Mask> {
         &self.up_to[characters.min(self.longest())]
     }

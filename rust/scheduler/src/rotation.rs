@@ -13,7 +13,7 @@
 //! by which the prefix tree keeps both kinds apart, and it is computed again. Transformers does the same: which
 //! factors a forward pass has depends on its longest position, and its Phi-3 drops the cache where that passes the border.
 
-/// Whether a sequence of so many tokens is long; a `short_context` of 0 says that none is.
+/// Whether a sequence of `tokens` tokens is long; a `short_context` of 0 says that none is.
 #[inline]
 pub fn is_long(tokens: usize, short_context: usize) -> bool {
     short_context > 0 && tokens > short_context

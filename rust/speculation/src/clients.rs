@@ -1,7 +1,7 @@
 //! The whole speculator with clients that come and go, in simulated time: drafts lose next to nothing at any load.
 //!
 //! ```text
-//!  batch    so many clients ask one question after the other; when none is left the batch ends with few rows
+//!  batch    a number of clients ask one question after the other; when none is left the batch ends with few rows
 //!  step     prompts, or after a sequence's end: takes longer, time unknown         │ others: time by tokens as
 //!           measured on two cores, noise, a machine whose speed drifts
 //!  draft    a pass for each iteration, and what it takes to catch up with prompts
@@ -268,7 +268,7 @@ impl World {
     }
 }
 
-/// Time without drafts over time with them, over so many batches.
+/// Time without drafts over time with them, over a number of batches.
 fn gain(load: Load, batches: usize, seed: u64) -> f64 {
     let mut with = World::new(load, true, seed);
     let mut without = World::new(load, false, seed);

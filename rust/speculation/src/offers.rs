@@ -8,9 +8,9 @@ use super::source::Source;
 /// How many draft tokens a row gets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Length {
-    /// The first so many of those that the host proposed.
+    /// Number of tokens to take of those that the host proposed, from the first on.
     pub host: u16,
-    /// So many more from the device's draft model.
+    /// Number of further tokens from the device's draft model.
     pub device: u16,
 }
 

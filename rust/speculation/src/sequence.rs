@@ -34,7 +34,7 @@ pub(super) struct Sequence {
     pub personal: Personal,
     tokens: Vec<u32>,
     prompt_length: usize,
-    /// So many tokens are in the indices.
+    /// Number of tokens that are in the indices.
     indexed: usize,
     proposers: Vec<Box<dyn Proposer>>,
     shadow: Shadow,

@@ -26,7 +26,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// So many rows with nothing in them.
+    /// A number of rows with nothing in them.
     pub fn reset(&mut self, rows: usize, dim: usize) {
         self.running.clear();
         self.running.resize(rows, Running::NONE);

@@ -63,7 +63,7 @@ impl<W, X> Tile<'_, W, X> {
     fn rows(&self, sums: usize, inputs_per_line: usize) -> usize {
         let (rows, inputs) = (sums / self.panels, self.lines.len() / self.panels * inputs_per_line);
         assert!(rows > 0 && sums == rows * self.panels, "as many sums of every panel");
-        assert!((rows - 1) * self.stride + inputs <= self.x.len(), "rows of so many inputs");
+        assert!((rows - 1) * self.stride + inputs <= self.x.len(), "rows of all inputs");
         rows
     }
 }

@@ -57,7 +57,7 @@ impl<T: Plain> Deref for Lines<T> {
     type Target = [Line<T>];
 
     fn deref(&self) -> &[Line<T>] {
-        // SAFETY: so many lines are its own, at a line of the cache; zeros are numbers.
+        // SAFETY: the lines are its own, at a line of the cache; zeros are numbers.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
     }
 }
@@ -78,7 +78,7 @@ pub fn pack<const N: usize, S: Copy, T: Plain>(
     per_panel: usize,
     pack: impl Fn(&[S]) -> T,
 ) {
-    // So many lines at once stay in the nearest cache while all outputs of a panel are written to them.
+    // A block of this many lines stays in the nearest cache while all outputs of a panel are written to them.
     const BLOCK: usize = 32;
     if width == 0 || per_panel == 0 {
         return;

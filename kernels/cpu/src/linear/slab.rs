@@ -55,7 +55,7 @@ pub fn zeros(bytes: usize) -> (NonNull<u8>, Arc<Slab>) {
         *open = (Arc::downgrade(&slab), 0);
         slab
     });
-    // SAFETY: so many bytes are left behind those that were taken.
+    // SAFETY: the slab has this many bytes behind the taken ones.
     let start = unsafe { slab.start.add(open.1) };
     // A slab ends at a line, too.
     open.1 += bytes.next_multiple_of(LINE);

@@ -64,27 +64,27 @@ crate::operations! { "avx2,fma";
 
 crate::operations! { "avx2,fma", unsafe;
     /// # Safety
-    /// There are so many.
+    /// The pointer has a register of them.
     load_words(from: *const u32) -> Integers = _mm256_loadu_si256(from.cast());
     /// [`crate::math::half_power`].
     ///
     /// # Safety
-    /// There are so many.
+    /// The pointer has a register of them.
     load_half_powers(from: *const u8) -> Floats = {
         let powers = _mm256_slli_epi32::<23>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast())));
         let powers = _mm256_max_epi32(powers, _mm256_set1_epi32(crate::math::SMALLEST_POWER as i32));
         _mm256_mul_ps(_mm256_castsi256_ps(powers), _mm256_set1_ps(0.5))
     };
     /// # Safety
-    /// There are so many.
+    /// The pointer has a register of them.
     load(from: *const f32) -> Floats = _mm256_loadu_ps(from);
     /// # Safety
-    /// There are so many.
+    /// The pointer has a register of them.
     store(to: *mut f32, values: Floats) -> () = _mm256_storeu_ps(to, values);
     /// The low bytes.
     ///
     /// # Safety
-    /// There are so many.
+    /// The pointer has a register of them.
     store_bytes(to: *mut i8, values: Integers) -> () = {
         let lows = _mm256_set1_epi32(0x0c08_0400);
         let packed = _mm256_shuffle_epi8(values, lows);
@@ -94,7 +94,7 @@ crate::operations! { "avx2,fma", unsafe;
     /// bfloat16 numbers.
     ///
     /// # Safety
-    /// There are so many.
+    /// The pointer has a register of them.
     widen(from: *const u16) -> Floats = {
         let halves = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast()));
         _mm256_castsi256_ps(_mm256_slli_epi32::<16>(halves))
@@ -104,7 +104,7 @@ crate::operations! { "avx2,fma", unsafe;
 /// Numbers of either type.
 ///
 /// # Safety
-/// There are so many.
+/// The pointer has a register of them.
 #[target_feature(enable = "avx2,fma")]
 #[inline]
 pub unsafe fn load_stored<T: Element>(from: *const T) -> Floats {

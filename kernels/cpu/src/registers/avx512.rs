@@ -56,32 +56,32 @@ crate::operations! { "avx512f";
 
 crate::operations! { "avx512f", unsafe;
     /// # Safety
-    /// There are so many.
+    /// The pointer has a register of them.
     load_words(from: *const u32) -> Integers = _mm512_loadu_si512(from.cast());
     /// [`crate::math::half_power`].
     ///
     /// # Safety
-    /// There are so many.
+    /// The pointer has a register of them.
     load_half_powers(from: *const u8) -> Floats = {
         let powers = _mm512_slli_epi32::<23>(_mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast())));
         let powers = _mm512_max_epi32(powers, _mm512_set1_epi32(crate::math::SMALLEST_POWER as i32));
         _mm512_mul_ps(_mm512_castsi512_ps(powers), _mm512_set1_ps(0.5))
     };
     /// # Safety
-    /// There are so many.
+    /// The pointer has a register of them.
     load(from: *const f32) -> Floats = _mm512_loadu_ps(from);
     /// # Safety
-    /// There are so many.
+    /// The pointer has a register of them.
     store(to: *mut f32, values: Floats) -> () = _mm512_storeu_ps(to, values);
     /// The low bytes.
     ///
     /// # Safety
-    /// There are so many.
+    /// The pointer has a register of them.
     store_bytes(to: *mut i8, values: Integers) -> () = _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(values));
     /// bfloat16 numbers.
     ///
     /// # Safety
-    /// There are so many.
+    /// The pointer has a register of them.
     widen(from: *const u16) -> Floats = {
         let halves = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
         _mm512_castsi512_ps(_mm512_slli_epi32::<16>(halves))
@@ -91,7 +91,7 @@ crate::operations! { "avx512f", unsafe;
 /// Numbers of either type.
 ///
 /// # Safety
-/// There are so many.
+/// The pointer has a register of them.
 #[target_feature(enable = "avx512f")]
 #[inline]
 pub unsafe fn load_stored<T: Element>(from: *const T) -> Floats {

@@ -90,7 +90,7 @@ mod tests {
                 for x in numbers().chunks_exact(LANES) {
                     let mut found = [0.0; LANES];
                     #[allow(unused_unsafe, reason = "portable operations are safe to call")]
-                    // SAFETY: there are so many.
+                    // SAFETY: the pointer has a register of them.
                     unsafe { store(found.as_mut_ptr(), exp(load(x.as_ptr()))) };
                     for (x, found) in x.iter().zip(found) {
                         assert_eq!(found.to_bits(), crate::math::exp::<$fused>(*x).to_bits(), "{x}");

@@ -25,7 +25,7 @@ pub fn splat(value: f32) -> Floats {
 }
 
 /// # Safety
-/// There are so many.
+/// The pointer has a register of them.
 #[inline(always)]
 pub unsafe fn load(from: *const f32) -> Floats {
     // SAFETY: as the caller says.
@@ -33,7 +33,7 @@ pub unsafe fn load(from: *const f32) -> Floats {
 }
 
 /// # Safety
-/// There are so many.
+/// The pointer has a register of them.
 #[inline(always)]
 pub unsafe fn store(to: *mut f32, values: Floats) {
     // SAFETY: as the caller says.
@@ -43,7 +43,7 @@ pub unsafe fn store(to: *mut f32, values: Floats) {
 /// bfloat16 numbers.
 ///
 /// # Safety
-/// There are so many.
+/// The pointer has a register of them.
 #[inline(always)]
 pub unsafe fn widen(from: *const u16) -> Floats {
     // SAFETY: as the caller says.
@@ -89,7 +89,7 @@ pub fn exp(x: Floats) -> Floats {
 /// Numbers of either type.
 ///
 /// # Safety
-/// There are so many.
+/// The pointer has a register of them.
 #[inline(always)]
 pub unsafe fn load_stored<T: Element>(from: *const T) -> Floats {
     // SAFETY: as the caller says; the two types of elements differ in their size.
@@ -103,7 +103,7 @@ pub fn splat_integer(value: i32) -> Integers {
 }
 
 /// # Safety
-/// There are so many.
+/// The pointer has a register of them.
 #[inline(always)]
 pub unsafe fn load_words(from: *const u32) -> Integers {
     // SAFETY: as the caller says.
@@ -149,7 +149,7 @@ pub fn looked_up(table: &[u8; 16], bytes: Integers) -> Integers {
 /// [`math::half_power`].
 ///
 /// # Safety
-/// There are so many.
+/// The pointer has a register of them.
 #[inline(always)]
 pub unsafe fn load_half_powers(from: *const u8) -> Floats {
     // SAFETY: as the caller says.

@@ -170,7 +170,7 @@ impl Row {
     /// Keeps the first `count` of those listed.
     ///
     /// # Panics
-    /// Not so many are listed, or 0.
+    /// Fewer are listed, or 0.
     pub fn keep_listed(&mut self, count: usize) {
         self.keep_until(self.listed[count - 1]);
         self.listed.truncate(count);

@@ -81,7 +81,7 @@ sampling_row! {
     seed: u64 = 0;
     /// Divides the logits; 0 takes the most likely token.
     temperature: f32 = 1.0;
-    /// Keeps so many most likely tokens; 0 keeps all.
+    /// Number of most likely tokens that are kept; 0 keeps all.
     top_k: i32 = 0;
     /// Keeps the fewest tokens whose probabilities reach this; 1 keeps all.
     top_p: f32 = 1.0;

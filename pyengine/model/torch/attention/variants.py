@@ -12,7 +12,7 @@ from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.attention import cascade
 
 SHORT_QUERIES = 64
-"""Rows of up to so many queries are short; on an H20 FlashAttention 3 is ahead from 128 on."""
+"""Rows of up to this many queries are short; on an H20 FlashAttention 3 is ahead from 128 on."""
 
 MOST_PROMPTS = 8
 """Prompts of a step that is planned for prompts."""

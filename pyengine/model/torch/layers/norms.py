@@ -61,7 +61,7 @@ class TorchRotation:
     """Rotation of queries and keys before they are normalized."""
 
     def __init__(self, angles: torch.Tensor, heads: int) -> None:
-        """By ``angles`` [positions, head_dim], of so many heads of a row."""
+        """Rotates by ``angles`` [positions, head_dim], a number of heads of each row."""
         self._angles = angles
         self._heads = heads
 

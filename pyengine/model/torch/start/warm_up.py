@@ -59,8 +59,8 @@ def capture_graphs(runner: TorchRunner) -> None:
 
 
 def rehearse(runner: TorchRunner, variant: str, rows: int, tokens: int, longest: int) -> None:
-    """Compute a step of so many rows and tokens behind one full page, unless it has no room in
-    rows of ``longest`` tokens.
+    """Compute a step of ``rows`` rows behind one full page, if it has room in rows of ``longest``
+    tokens.
     """
     size = runner.info.block_size
     counts = [tokens // rows + (row < tokens % rows) for row in range(rows)]
@@ -83,7 +83,7 @@ def compute(
     penalties: int = 0,
     logprobs: bool = False,
 ) -> None:
-    """Compute one step of rows of so many tokens, one of which samples."""
+    """Compute one step of rows of a number of tokens, one of which samples."""
     buffers = runner.buffers()
     logits = min(runner.layout.fields()["logit_row"][2], sum(lengths))
     write_step(buffers, lengths, runner.info.block_size, logits)

@@ -75,7 +75,7 @@ impl Mask {
         (count as usize <= most(words.len())).then(|| ids(words).collect())
     }
 
-    /// Its tokens and `more`, for a vocabulary of so many words. O(tokens listed), or O(words) where those are many.
+    /// Its tokens and `more`, for a vocabulary of `words` words. O(tokens listed), or O(words) where those are many.
     pub fn with(self: &Arc<Self>, mut more: Vec<u32>, words: usize) -> Arc<Self> {
         more.retain(|token| !self.is_shared(*token));
         if more.is_empty() {
@@ -114,7 +114,7 @@ impl Mask {
         Arc::new(Self::from(tokens))
     }
 
-    /// Without some of its tokens, and with others, for a vocabulary of so many words.
+    /// Without some of its tokens, and with others, for a vocabulary of `words` words.
     pub fn but(&self, except: &[u32], more: &[u32], words: usize) -> Self {
         let mut all = vec![0; words];
         self.write(&mut all);
@@ -167,7 +167,7 @@ impl Mask {
         }
     }
 
-    /// Its tokens, if they are at most so many.
+    /// Its tokens, if they are at most `most`.
     pub fn listed(&self, most: usize) -> Option<Vec<u32>> {
         match &self.tokens {
             Tokens::Few(ids) => (ids.len() <= most).then(|| ids.to_vec()),
@@ -213,7 +213,7 @@ impl Mask {
     }
 }
 
-/// How many tokens are listed where a mask has so many words.
+/// Number of tokens that are listed where a mask has `words` words.
 fn most(words: usize) -> usize {
     (words / 4).max(1)
 }

@@ -164,7 +164,7 @@ fn skipped_once(source: &str) -> SkippedOnce {
     SkippedOnce { patterns, own: said("\"ignore_once\"").iter().any(|value| value.starts_with("true")) }
 }
 
-/// How many items a row of the parser may have, for a grammar of so many bytes: a small one that needs many is
+/// How many items a row of the parser may have, by the bytes of its grammar: a small one that needs many is
 /// ambiguous, and each of its tokens costs the square of them.
 fn max_items(length: usize) -> usize {
     (2_000 + length / 2).min(MAX_ITEMS)

@@ -15,9 +15,9 @@ use json_schema_normal_form::parts;
 use crate::lowering::description::Description;
 use pyengine_grammar::{Refusal, Verdict};
 
-/// So many parts are compiled alone.
+/// Parts that are compiled alone.
 const MAX_PARTS: usize = 64;
-/// So many times the size of the whole.
+/// Size of all those parts over the size of the whole.
 const MAX_TIMES: usize = 4;
 
 /// The refusal with the part that it is about, if there is one that is refused alone.

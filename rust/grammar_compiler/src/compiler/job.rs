@@ -19,7 +19,7 @@ pub(crate) const STACK: usize = 256 << 20;
 /// How long a thread that nothing waits for prepares the grammar that it has compiled.
 const PREPARE_FOR: Duration = Duration::from_millis(50);
 
-/// Makes the masks that the first answers of a grammar will need, at most so many and for so long, until `stop` says so.
+/// Makes the masks that the first answers of a grammar will need, within a number and a time, until `stop` says so.
 pub fn prepare(compiled: &Arc<dyn Compiled>, stop: impl Fn() -> bool) {
     let begun = Instant::now();
     compiled.warm(&|| begun.elapsed() > PREPARE_FOR || stop());

@@ -115,7 +115,7 @@ impl State {
         answered
     }
 
-    /// Makes the verdict, which holds so many bytes, ready for all requests that wait for the job; true if there is one.
+    /// Makes the verdict, which holds `held` bytes, ready for all requests that wait for the job; true if there is one.
     pub fn settle(
         &mut self,
         id: u64,

@@ -201,7 +201,7 @@ impl Tokens {
         })
     }
 
-    /// So many tokens are enough for a text; None if no tokens have some of its bytes. O(text).
+    /// A number of tokens that is enough for a text; None if no tokens have some of its bytes. O(text).
     pub(crate) fn at_most(&self, text: &[u8]) -> Option<u32> {
         let (mut count, mut bytes) = (0, 0);
         for token in self.longest(text) {

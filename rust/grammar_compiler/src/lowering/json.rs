@@ -208,7 +208,7 @@ impl Schemas<'_> {
         let prefix = array.get("prefixItems").and_then(Value::as_array).cloned().unwrap_or_default();
         let rest = array.get("items").cloned().unwrap_or(json!({}));
         let (first, unique) = (prefix.len() as u64, array.contains_key("uniqueItems"));
-        // What comes behind so many items, the last first.
+        // The rest after each number of items, the last first.
         let mut tail = close.clone();
         if rest != json!(false) && max.is_none_or(|max| max > first) {
             let mut item = self.expression(&rest)?;
@@ -243,7 +243,7 @@ impl Schemas<'_> {
         self.writer.define("r", &format!("{open} {tail}"))
     }
 
-    /// An array of different items, which are so many values: a rule whose parameter has those that have come.
+    /// An array of different items from a list of values: a rule whose parameter has those that have come.
     fn distinct(&mut self, array: &Object, values: &[Value]) -> Result<String, Refusal> {
         let count = |key: &str| array.get(key).and_then(Value::as_u64);
         let bits = format!("[0:{}]", values.len());
@@ -315,7 +315,7 @@ impl Schemas<'_> {
         self.writer.define("r", &format!("{open} {members}"))
     }
 
-    /// An object of known keys, of which so many come.
+    /// An object of known keys, whose number is bounded.
     fn counted(
         &mut self,
         keys: &[(&String, &Value)],

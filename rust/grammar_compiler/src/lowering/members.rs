@@ -24,7 +24,7 @@ pub(crate) trait Rules {
 /// A parameter's bits.
 pub(crate) const BITS: usize = 64;
 
-/// How many keys an object may have of which it has at least or at most so many: finding its shortest text takes the cube.
+/// Most keys of an object whose number of keys is bounded: finding its shortest text takes the cube.
 pub(crate) const COUNTED_KEYS: usize = 64;
 
 /// The rules of some members, as they are gathered.

@@ -42,7 +42,7 @@ pub(crate) fn is_text_of_number(schema: &Map<String, Value>) -> bool {
     schema.contains_key("pattern") && schema.get("type").is_some_and(|name| name == "number")
 }
 
-/// Whether an object whose keys are all known has so many of them.
+/// Whether an object whose keys are all known has a bounded number of them.
 pub(crate) fn counts_keys(schema: &Map<String, Value>) -> bool {
     ["minProperties", "maxProperties"].iter().any(|key| schema.contains_key(*key))
         && schema.get("additionalProperties") == Some(&Value::Bool(false))

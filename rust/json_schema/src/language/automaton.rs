@@ -213,7 +213,7 @@ impl Languages {
         Some(Automaton { ways, accepts })
     }
 
-    /// Whether it is written so that it can only have so many strings.
+    /// Whether it is written as a finite set of strings.
     pub(crate) fn is_finite(&self, lang: Lang) -> bool {
         match self.node(lang) {
             Node::Never | Node::Empty | Node::Class(_) => true,

@@ -20,7 +20,7 @@ impl Languages {
         self.pattern_within(lang, MAX_LENGTH)
     }
 
-    /// The same of so many bytes.
+    /// The same for a number of bytes.
     pub(crate) fn pattern_within(&mut self, lang: Lang, longest: usize) -> Option<String> {
         let lang = if self.is_positive(lang, 0)? { lang } else { self.solved(lang)? };
         let mut out = String::from("^(?:");

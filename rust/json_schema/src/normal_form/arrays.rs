@@ -14,10 +14,10 @@ use crate::normalizer::Normalizer;
 
 /// Arrays up to this long are expanded item by item.
 const MAX_ITEMS: u64 = 12;
-/// Where any item of a long array may match, those that count come among so many: the most for which the cases are few.
+/// Where any item of a long array may match, those that count come among the first of them: the most for which the cases are few.
 const WINDOWS: [usize; 3] = [8, 5, 3];
 const MAX_CASES: usize = 200;
-/// The compiler of the result tells so many values apart.
+/// Values that the compiler of the result can tell apart.
 const MAX_DISTINCT: usize = 64;
 
 /// Whether an item matches the counted schema.
@@ -303,7 +303,7 @@ impl Normalizer<'_> {
         Ok(values)
     }
 
-    /// All values that an expression allows, if they are at most so many and neither arrays nor objects.
+    /// All values that an expression allows, if they are at most `most` and neither arrays nor objects.
     pub(crate) fn few_values(&mut self, expr: Expr, most: usize) -> Result<Option<Vec<Value>>, Refusal> {
         if expr == FALSE {
             return Ok(Some(Vec::new()));

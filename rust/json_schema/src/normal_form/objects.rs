@@ -16,7 +16,7 @@ use crate::normalizer::Normalizer;
 const MAX_PIECES: usize = 24;
 const MAX_CASES: usize = 200;
 const MAX_STATES: usize = 400;
-/// Of so many optional properties cases say which are there.
+/// Most optional properties for which cases say which are there.
 const FEW: usize = 8;
 /// A language with at most this many names is listed.
 const MAX_NAMES: usize = 64;

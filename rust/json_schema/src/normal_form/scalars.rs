@@ -9,7 +9,7 @@ use crate::normalizer::Normalizer;
 use crate::number::Decimal;
 use crate::{Compiler, Refusal};
 
-/// So many multiples in a range are spelled out.
+/// Multiples in a range that are spelled out.
 const MAX_SPELLED: i128 = 64;
 const MAX_PIECES: usize = 32;
 /// A pattern has a state for each remainder.
@@ -143,7 +143,7 @@ impl NumberCase {
         (!ways.is_empty()).then(|| langs.and(parts))
     }
 
-    /// All its values, if they are whole numbers and at most so many.
+    /// All its values, if they are whole numbers and at most `most`.
     pub(crate) fn listed(&self, most: usize) -> Option<Vec<Decimal>> {
         if let Some(among) = &self.among {
             return Some(among.clone());

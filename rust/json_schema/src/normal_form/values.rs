@@ -15,15 +15,15 @@ use crate::normal_form::count::Count;
 use crate::normalizer::{MAX_AHEAD, Normalizer};
 use crate::number::Decimal;
 
-/// So many values of an array or an object are counted.
+/// Values of an array or an object that are counted.
 pub(crate) const MAX_COUNTED: usize = 4_096;
-/// So many values are listed one by one, which tells cases apart that overlap, ...
+/// Values that are listed one by one, which tells cases apart that overlap, ...
 const MAX_LISTED: u64 = 256;
-/// ... in arrays and objects that are nested so many levels deep.
+/// ... in arrays and objects that are nested up to this many levels deep.
 const LEVELS: usize = 3;
 /// Strings that are so much longer than the shortest are not counted where there are too many ways to write them.
 const COUNTED_LENGTHS: u64 = 20;
-/// An array has no room for so many items.
+/// No array has room for this many items.
 const MANY: u64 = 100_000;
 
 /// How many values of an item have come before it, all of them different.
@@ -137,7 +137,7 @@ impl Normalizer<'_> {
         Ok(sum)
     }
 
-    /// All values of an expression, if they are few; arrays and objects are nested no more than so many levels deep.
+    /// All values of an expression, if they are few; arrays and objects are nested at most `levels` deep.
     fn listed(&mut self, expr: Expr, levels: usize) -> Result<Option<Vec<Value>>, Refusal> {
         let most = MAX_LISTED as usize;
         let mut all = Vec::new();

@@ -38,7 +38,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// No nodes, and room for so many.
+    /// No nodes, and room for `nodes`.
     pub fn with_capacity(nodes: usize) -> Self {
         Self { nodes: Vec::with_capacity(nodes), vacant: Vec::with_capacity(nodes) }
     }

@@ -17,7 +17,7 @@ impl CatchUp {
         self.token
     }
 
-    /// The draft model caught up with so many tokens: the step took `more` than it would have without, if that was
+    /// The draft model caught up with `tokens` tokens: the step took `more` than it would have without, if that was
     /// measured, and `lost` so much beside, where the rows that are current are few.
     pub fn invest(&mut self, tokens: usize, more: Option<f32>, lost: f32) {
         if let Some(more) = more {

@@ -31,7 +31,7 @@ pub struct Decision {
 }
 
 /// The best lengths with exactly `iterations` of the draft model and between `least` and `most` draft tokens; `time`
-/// tells how long a step with so many draft tokens takes.
+/// tells how long a step with a number of draft tokens takes.
 pub fn decide(
     offers: &Offers,
     iterations: usize,

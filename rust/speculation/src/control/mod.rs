@@ -45,7 +45,7 @@ const MARGIN: f32 = 0.03;
 /// An expected speedup below this is not tried.
 const WORTH: f32 = 1.06;
 
-/// An expected speedup so many times as high as when drafts failed is tried at once.
+/// An expected speedup this many times as high as when drafts failed is tried at once.
 const BETTER: f32 = 1.2;
 
 /// Steps until drafts that failed are tried again: the least, and the most.
@@ -64,11 +64,11 @@ enum Mode {
     #[default]
     Off,
     On,
-    /// So many plain steps are left, which tell what they take by now.
+    /// Plain steps that are left, which tell what a step takes by now.
     Check(u32),
 }
 
-/// The control's state for batches of about so many rows.
+/// The control's state for batches of about the same number of rows.
 #[derive(Clone, Default)]
 struct BatchBucket {
     mode: Mode,

@@ -18,13 +18,13 @@ use super::recent::Recent;
 /// Batch buckets: rows up to 1, 2, 4, 8, ...
 pub(super) const BUCKETS: usize = 16;
 
-/// A step that takes longer than so many times the expected is counted as that long: other processes held up the machine.
+/// Most times of the expected time that a step counts for: other processes held up the machine.
 const STALL: f32 = 2.0;
 
-/// Prompts that take so many times as long as the rest of a step hide what its drafts take.
+/// Prompts that take this many times as long as the rest of a step hide what its drafts take.
 const HIDES: f32 = 1.0;
 
-/// The batch bucket of so many rows.
+/// The batch bucket of `rows` rows.
 pub(super) fn bucket(rows: usize) -> usize {
     (rows.next_power_of_two().ilog2() as usize).min(BUCKETS - 1)
 }
@@ -71,7 +71,7 @@ impl Times {
         self.now
     }
 
-    /// How often plain steps of about so many rows were measured lately.
+    /// Number of plain steps of about `rows` rows that were measured lately.
     pub fn plain_samples(&self, rows: usize) -> u32 {
         self.plain.samples(rows, self.now)
     }
@@ -193,7 +193,7 @@ impl Times {
         }
     }
 
-    /// A step took so many times as long as a plain one. Where the draft model drafted, verifying takes what it takes
+    /// A step took `over` times as long as a plain one. Where the draft model drafted, verifying takes what it takes
     /// with drafts of the host, and the rest is drafting.
     fn learn_drafts(&mut self, step: &StepOutcome, batch: Batch, plain: f32, over: f32) {
         let idle = self.idle(batch.rows, true);

@@ -49,7 +49,7 @@ impl Text<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub tokens: &'a [u32],
-    /// The first so many tokens are the prompt.
+    /// Number of tokens of the prompt, which come first.
     pub prompt_length: usize,
 }
 

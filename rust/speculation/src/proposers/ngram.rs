@@ -19,7 +19,7 @@ use super::{Class, KEPT, Proposer, Source, Text, View};
 /// Lengths of the n-grams, best first.
 const LENGTHS: [usize; 3] = [4, 3, 2];
 
-/// Up to so many tokens before a continuation are compared to tell how good the evidence is.
+/// Most tokens before a continuation that are compared to tell how good the evidence is.
 const COMPARED: usize = 16;
 
 /// The positions after the latest occurrence of each n-gram.

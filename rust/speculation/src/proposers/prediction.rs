@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::{Class, Proposer, Source, Text, View};
 
-/// So many places with the right two tokens are compared to find the best one.
+/// Places with the right two tokens that are compared to find the best one.
 const TRIED: usize = 16;
 
 /// Most tokens compared at each of them.

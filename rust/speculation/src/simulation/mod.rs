@@ -32,7 +32,7 @@ struct World {
     token: f32,
     sync: f32,
     iteration: f32,
-    /// Beyond so many tokens each costs ten times as much.
+    /// Beyond this many tokens each costs ten times as much.
     bend: usize,
     rows: usize,
     /// The probability that a draft token is accepted.
@@ -205,7 +205,7 @@ impl Engine {
         }
     }
 
-    /// Tokens a nanosecond over so many steps.
+    /// Tokens a nanosecond over a number of steps.
     fn run(&mut self, world: &World, steps: usize) -> f32 {
         let (tokens, time) = (self.tokens, self.time);
         (0..steps).for_each(|_| self.step(world));

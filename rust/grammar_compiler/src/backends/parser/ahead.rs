@@ -22,7 +22,7 @@ use super::moves::Place;
 use super::states::States;
 use crate::context::Tokens;
 
-/// So many bytes are followed, ...
+/// Bytes that are followed, ...
 const MAX_BYTES: usize = 1_000;
 /// ... as long as they have made no more items of rows, ...
 const MAX_ITEMS: usize = 2_000;
@@ -30,7 +30,7 @@ const MAX_ITEMS: usize = 2_000;
 const MAX_FUEL: u64 = 2_000;
 /// The ends of a string and of a number, which are choices in all of their states.
 const ENDS: &[u8] = b"\",}";
-/// Verdicts are found where so many bytes must come: few tokens begin with them.
+/// Verdicts are found where this many bytes must come: few tokens begin with them.
 const MUST_COME: usize = 3;
 /// Of so few tokens that stay in a literal, the longest is followed.
 const FEW: usize = 16;

@@ -19,7 +19,7 @@ use super::views::Views;
 
 /// States that have grown by more bytes are left to the requests that have them; others get new ones.
 const MAX_GROWTH: usize = 16 << 20;
-/// An answer is ended whose states hold more than so many MiB.
+/// MiB that the states of an answer may hold; beyond that it is ended.
 const MAX_MIB: usize = 256;
 
 pub(super) struct States {

@@ -16,7 +16,7 @@ use super::moves::Place;
 use super::states::States;
 use crate::context::Tokens;
 
-/// So many masks are made.
+/// Masks that are made.
 const MAX_MASKS: usize = 512;
 /// Where more tokens may come, it is taken for the inside of a string.
 const MAX_LISTED: usize = 256;

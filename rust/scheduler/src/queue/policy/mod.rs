@@ -37,7 +37,7 @@ pub const AGING_NS: u64 = 10_000_000_000;
 /// Admission keeps blocks for this many further tokens of every running sequence.
 pub const GROWTH_TOKENS: u32 = 64;
 
-/// Beside decodes a step may have so many prompt tokens for each request that runs or could.
+/// Prompt tokens that a step may have beside decodes for each request that runs or could.
 pub const PREFILL_PER_REQUEST: usize = 3;
 
 /// Tokens of one sequence's share of a step: what remains, within the budget and the cap (0 is none).

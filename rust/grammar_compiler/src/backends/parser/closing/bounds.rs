@@ -19,7 +19,7 @@ pub(super) const NEVER: u32 = u32::MAX / 4;
 /// A symbol with its parameter.
 pub(super) type Node = (u32, u64);
 
-/// A way to go on from a symbol: so many bytes, and what then follows.
+/// A way to go on from a symbol: the number of its bytes, and the symbols that follow.
 #[derive(Debug)]
 pub(super) struct Way {
     pub condition: ParamCond,

@@ -135,7 +135,7 @@ impl Costs {
         self.rows[&base].cost
     }
 
-    /// What is left of an item's rule, `behind` so many elements.
+    /// The rest of an item's rule after the first `behind` elements.
     fn rest(&mut self, rules: &Rules, item: &About, behind: u32) -> u32 {
         let distances = self.distances.as_mut();
         distances.map_or(0, |distances| distances.rest(rules, item.place + behind, item.parameter))

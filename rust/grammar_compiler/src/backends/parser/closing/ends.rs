@@ -16,9 +16,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::backends::parser::lexer::{Lexer, Move, NO_SET, SetId};
 
-/// So many states are tried for the nearest end, ...
+/// States that are tried for the nearest end, ...
 const MAX_STATES: usize = 36_000;
-/// ... and so many more for those of the other lexemes.
+/// ... and further states that are tried for the ends of the other lexemes.
 const MAX_FARTHER: usize = 1_000;
 
 /// An end that a state may come to.

@@ -22,9 +22,9 @@ use crate::backends::parser::rows::RowId;
 use crate::backends::parser::states::States;
 use crate::context::{Step, Tokens};
 
-/// So many places are tried in one search, and one for each byte of a longer completion.
+/// Places that are tried in one search, besides one for each byte of a longer completion.
 const MAX_PLACES: usize = 2_000;
-/// So many lexemes are tried in a row.
+/// Lexemes that are tried in a row.
 const MAX_LEXEMES: usize = 4;
 
 /// A place that a search has come to.

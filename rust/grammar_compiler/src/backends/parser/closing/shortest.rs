@@ -53,12 +53,12 @@ impl Written {
         self.pieces.iter().flat_map(Shortest::steps).collect()
     }
 
-    /// So many tokens are enough for it, each of one piece.
+    /// A number of tokens that is enough for it, each token of one piece.
     fn apart(&self) -> usize {
         self.pieces.iter().map(|piece| piece.tokens() as usize).sum()
     }
 
-    /// So many are, each of several pieces or one; None if some bytes have no tokens.
+    /// The same where a token may be of several pieces; None if some bytes have no tokens.
     fn together(&self, tokens: &Tokens) -> Option<usize> {
         let (mut count, mut text) = (0, Vec::new());
         for piece in &self.pieces {

@@ -28,13 +28,13 @@ use crate::context::Tokens;
 use crate::trie::Reader;
 use pyengine_grammar::masks::Mask;
 
-/// So many places are tried, and one for each byte of what has come, before an item counts as one that can only become a
+/// Places that are tried, besides one for each byte of what has come, before an item counts as one that can only become a
 /// value that has come.
 const MAX_PLACES: usize = 2_000;
 const MAX_PLACES_IN_ALL: usize = 20_000;
 /// Bytes that lead away from most values, or end one.
 const LIKELY: &[u8] = b"a0e_ \"}],";
-/// So many ends of a lexeme are tried that lead away from no value.
+/// Ends of a lexeme that are tried though they lead away from no value.
 const MAX_ENDS: usize = 8;
 
 /// Texts to go on with to the end of a lexeme.

@@ -18,9 +18,9 @@ use llguidance::derivre::StateID;
 use crate::backends::parser::closing::ends::Ends;
 use crate::backends::parser::lexer::{Lexer, Move, NO_SET, SetId};
 
-/// So many bytes are tried for one text.
+/// Bytes that are tried for one text.
 const MAX_TRIED: usize = 200_000;
-/// So many beginnings of texts are kept.
+/// Beginnings of texts that are kept.
 const MAX_NODES: usize = 500_000;
 
 /// The texts from one state.

@@ -30,7 +30,7 @@ pub(super) type SetId = u32;
 const UNKNOWN: SetId = u32::MAX;
 /// The set without lexemes.
 pub(super) const NO_SET: SetId = 0;
-/// So many states may be made before new fuel is given.
+/// States that may be made before new fuel is given.
 const MAX_NEW: usize = 50_000;
 
 /// Where a byte leads.

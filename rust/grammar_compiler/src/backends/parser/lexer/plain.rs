@@ -29,7 +29,7 @@ const UTF8: [(RangeInclusive<u8>, RangeInclusive<u8>, usize); 8] = [
     (0xf4..=0xf4, 0x80..=0x8f, 2),
 ];
 
-/// So many classes lead to the same state before the others are taken for likely to.
+/// Classes that must lead to the same state before the others are expected to.
 const PROBE: usize = 2;
 
 /// Which plain characters may come in a state, whichever they are.
@@ -37,7 +37,7 @@ const PROBE: usize = 2;
 pub(super) enum Plain {
     /// Any number, and none leads to another state.
     Free,
-    /// So many.
+    /// At most this many.
     AtMost(usize),
 }
 

@@ -91,7 +91,7 @@ async def test_results_reach_the_answer(
     assert called == ["Rome"]
 
 
-async def test_it_gives_up_on_a_model_that_only_calls(agent: ModuleType) -> None:
+async def test_agent_gives_up_on_a_model_that_only_calls(agent: ModuleType) -> None:
     rounds = []
 
     async def ask(messages: list[Any], tools: list[Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from pyengine.model.spec import describe
     ],
     ids=str,
 )
-def test_what_does_not_fit_is_refused_by_name(settings: dict[str, Any], named: str) -> None:
+def test_settings_that_do_not_fit_are_refused_by_name(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=f"'{named}'") as refusal:
         EngineConfig(**settings)
     assert refusal.value.param == named
@@ -50,7 +50,7 @@ def test_auto_is_the_gpu_where_there_is_one(gpu: bool, monkeypatch: pytest.Monke
     assert settled(EngineConfig(device="cpu")).device == "cpu"
 
 
-def test_what_auto_could_not_know_is_refused_when_it_is_known(
+def test_settings_that_auto_contradicts_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = EngineConfig(kv_cache_dtype="float8_e4m3")

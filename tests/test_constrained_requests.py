@@ -196,7 +196,7 @@ UNENFORCEABLE = {
 }
 
 
-async def test_what_is_not_enforced_is_told_when_that_is_allowed(engine: AsyncEngine) -> None:
+async def test_unenforced_keywords_are_warned_of_where_allowed(engine: AsyncEngine) -> None:
     grammar = json_schema(UNENFORCEABLE, unenforceable="ignore")
     for _ in range(2):  # compiled, then from the cache
         updates = [

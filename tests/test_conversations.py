@@ -200,7 +200,9 @@ async def test_a_choice_of_the_answer(engine: AsyncEngine, client: openai.AsyncO
     assert len(whole.choices[0].message.content or "") == 4
 
 
-async def test_what_cannot_be_enforced(engine: AsyncEngine, client: openai.AsyncOpenAI) -> None:
+async def test_format_that_cannot_be_enforced_is_refused(
+    engine: AsyncEngine, client: openai.AsyncOpenAI
+) -> None:
     with pytest.raises(InvalidGrammarError) as refusal:
         await engine.chat(QUESTION, GREEDY, grammar=json_schema({"$ref": "#/nowhere"}))
     assert refusal.value.param == "grammar"
@@ -250,7 +252,7 @@ async def test_what_cannot_be_enforced(engine: AsyncEngine, client: openai.Async
         ({"template_arguments": {"messages": []}}, "template_arguments.messages"),
     ],
 )
-async def test_what_the_model_cannot_do(
+async def test_impossible_options_are_refused_by_name(
     engine: AsyncEngine, options: dict[str, Any], param: str
 ) -> None:
     with pytest.raises(InvalidRequestError) as refusal:

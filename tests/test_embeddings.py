@@ -176,7 +176,7 @@ def test_without_a_loop() -> None:
         ("Pooling", {"pooling_mode": "mean", "include_prompt": False}, "of an instruction"),
     ],
 )
-async def test_what_a_folder_asks_for_and_is_not_there(
+async def test_unsupported_pooling_of_a_folder_is_refused(
     tmp_path: Path, module: str, config: dict[str, Any], why: str
 ) -> None:
     embedding_folder(tmp_path, "mean")

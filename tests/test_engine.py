@@ -221,7 +221,7 @@ async def test_before_it_is_loaded_it_says_so() -> None:
     await engine.close()
 
 
-async def test_what_a_failed_load_held_is_free_while_the_error_is_kept(
+async def test_memory_of_a_failed_load_is_free_while_the_error_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Weights:

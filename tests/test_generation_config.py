@@ -29,7 +29,7 @@ def says(folder: Path, **values: Any) -> None:
     edit_json(folder / "generation_config.json", **values)
 
 
-def test_what_a_file_says(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_file_sets_the_defaults(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     says(folder, temperature=0.6, top_k=-1, min_p=None, num_beams=1, suppress_tokens=[])
     found = generation_config(folder)
     assert found.params == SamplingParams(temperature=0.6, repetition_penalty=1.25)

@@ -26,7 +26,7 @@ def test_every_setting_of_gpus_is_there() -> None:
     assert named >= of_gpus | {"gpu_memory_fraction", "graph_memory_mib"}
 
 
-def test_what_is_refused_on_a_gpu() -> None:
+def test_docs_list_the_refusals_on_a_gpu() -> None:
     assert "`threads` is refused on a GPU, and `draft_model` with several." in " ".join(
         DOCS.split()
     )

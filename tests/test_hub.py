@@ -121,7 +121,7 @@ def test_a_token(hub: FakeHub, tmp_path: Path) -> None:
         ("owner/other", "there is no such repository"),
     ],
 )
-def test_what_is_not_there(name: str, reason: str, hub: FakeHub, tmp_path: Path) -> None:
+def test_missing_repository_is_named(name: str, reason: str, hub: FakeHub, tmp_path: Path) -> None:
     found, said = fetch(hub, tmp_path, name)
     assert found is None
     assert repr(name) in said

@@ -224,7 +224,9 @@ def write(path: Path, **content: Any) -> None:
     path.write_text(json.dumps(content))
 
 
-def test_what_is_taken_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_needed_files_of_a_repository_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = [
         ".gitattributes",
         "README.md",

@@ -105,7 +105,7 @@ async def test_errors_are_raised_as_they_are() -> None:
         assert "metadata" in told.warnings[0]
 
 
-async def test_what_is_left_is_aborted() -> None:
+async def test_stream_that_is_left_is_aborted() -> None:
     async with AsyncEngine() as engine:
         create, endless = engine.completions.create, {"ignore_eos": True, "max_tokens": 1500}
         stream: Any = await create(prompt="Once", stream=True, **endless)

@@ -30,7 +30,7 @@ def asks(**processors: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["cpu", "bfloat16", *KINDS])
-async def test_it_is_what_the_engines_own_rule_is(
+async def test_processor_equals_the_engines_own_rule(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bias by a processor is ``logit_bias``, with the same log-probabilities; on every runner."""
@@ -59,7 +59,7 @@ async def test_it_is_what_the_engines_own_rule_is(
         assert (await engine.report())["held"] == 0
 
 
-async def test_it_sees_prompt_and_answer_and_its_arguments() -> None:
+async def test_processor_sees_prompt_answer_and_arguments() -> None:
     async with AsyncEngine(logits_processors=[processors.count_up, *PATHS]) as engine:
         tokens = await engine.encode(PROMPT)
         answer = await engine.generate(
@@ -157,7 +157,7 @@ async def test_after_a_restart() -> None:
         assert len(set((await first).token_ids)) == 120
 
 
-async def test_what_is_refused() -> None:
+async def test_wrong_processors_are_refused() -> None:
     for given, said in (
         (["tests.processors:nothing"], "AttributeError"),
         (["nowhere.at:all"], "ModuleNotFoundError"),

@@ -63,7 +63,7 @@ RULES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("rules", RULES, ids=str)
-async def test_they_are_those_of_transformers(tmp_path: Path, rules: dict[str, Any]) -> None:
+async def test_log_probabilities_equal_transformers(tmp_path: Path, rules: dict[str, Any]) -> None:
     model = random_llama(tmp_path, seed=3)
     prompts = [[(7 * i * i + 3 * j) % 256 for j in range(5 + 9 * i)] for i in range(4)]
     async with AsyncEngine(tmp_path, max_sequences=3, prefill_chunk=8, max_draft=4) as engine:
@@ -141,7 +141,7 @@ def assert_agrees(answer: Completion) -> None:
         assert begun.startswith(entry.token) or "�" in entry.token or entry is last
 
 
-async def test_they_come_with_their_text_and_end_with_it() -> None:
+async def test_log_probabilities_come_with_their_text() -> None:
     async with AsyncEngine(device="simulated", simulated_step_ms=0.2, max_context=400) as engine:
         base = SamplingParams(max_tokens=90, seed=5, logprobs=2)
         whole = await engine.generate("x", base)
@@ -172,7 +172,7 @@ async def test_they_come_with_their_text_and_end_with_it() -> None:
         assert cut_off > 0
 
 
-async def test_who_does_not_ask_gets_none() -> None:
+async def test_log_probabilities_come_only_when_asked_for() -> None:
     async with AsyncEngine(device="simulated") as engine:
         asking, other = await asyncio.gather(
             engine.generate("x", SamplingParams(max_tokens=5, logprobs=0)),
@@ -290,7 +290,7 @@ def test_a_token_is_spelled_once_and_collectors_of_garbage_have_no_work() -> Non
     assert not any(gc.is_tracked(entry) for entry in entries)
 
 
-async def test_of_an_answer_with_tools_however_it_is_read() -> None:
+async def test_log_probabilities_of_a_tool_answer_however_it_is_read() -> None:
     now = Tool("now", parameters={"type": "object", "properties": {}})
     question = [{"role": "user", "content": "What is the capital of France?"}]
     for wanted in (SamplingParams(temperature=0, logprobs=1), SamplingParams(temperature=0)):

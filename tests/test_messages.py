@@ -16,7 +16,7 @@ from pyengine.messages import (
 from pyengine.telemetry import HistogramTotal, StageTotal, Totals
 
 
-def test_what_python_reads_comes_back_as_it_went() -> None:
+def test_message_that_python_reads_comes_back_unchanged() -> None:
     stages = [StageTotal("scheduler", "launch", 3, 1, 2)]
     totals = Totals(9, 8, 3, 7, [0, 3], 12, 0, 35.5, stages)
     times = HistogramTotal([10, 20], [1, 0, 2], 70)
@@ -31,6 +31,6 @@ def test_what_python_reads_comes_back_as_it_went() -> None:
 @pytest.mark.parametrize(
     "message", [b"", b"\x92", encode_abort(RequestKey(0, 1)), msgspec.msgpack.encode(("deltas", 3))]
 )
-def test_what_python_does_not_read_is_refused(message: bytes) -> None:
+def test_message_that_python_does_not_read_is_refused(message: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode(message)

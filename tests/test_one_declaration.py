@@ -49,7 +49,7 @@ def test_every_parameter_has_a_field_of_the_request(name: str, request_type: Any
 
 
 @pytest.mark.parametrize("name", [name for name in ROW["names"] if name != "seed"])
-def test_what_a_request_says_of_a_row_is_heard(name: str) -> None:
+def test_sampling_options_of_a_request_reach_its_row(name: str) -> None:
     value: Any = {"dry_base": 2.5}.get(name, 0.5)
     value = 1 if isinstance(getattr(DEFAULTS, name), int) else value
     request = CompletionRequest(model="m", prompt="Hello", **{name: value})

@@ -169,7 +169,7 @@ async def test_neither_preemption_nor_small_steps_change_a_token() -> None:
     assert tight == wanted
 
 
-async def test_what_was_generated_before_a_restart_counts() -> None:
+async def test_tokens_from_before_a_restart_count() -> None:
     """A request that goes on has the tokens that it would have had."""
     async with AsyncEngine() as engine:
         for prompt, params in requests():
@@ -240,7 +240,7 @@ async def test_on_the_simulated_device_what_is_forbidden_does_not_come(constrain
         ({"bad_words": ("a" * 1000,) * 3}, "strings of 1 to 256"),
     ],
 )
-async def test_what_is_out_of_range_is_named(given: dict[str, Any], said: str) -> None:
+async def test_option_out_of_range_is_named(given: dict[str, Any], said: str) -> None:
     async with AsyncEngine(device="simulated") as engine:
         with pytest.raises(InvalidRequestError, match=said) as caught:
             engine.generate("x", SamplingParams(**given))

@@ -147,7 +147,7 @@ async def test_closing_does_not_wait_for_a_stopped_engine() -> None:
     await wait_for_end(stopped)
 
 
-async def test_what_is_asked_while_the_engine_is_away_waits() -> None:
+async def test_request_waits_while_the_engine_is_away() -> None:
     engine = AsyncEngine(
         device="simulated", simulated_step_ms=2.0, placement="process", max_waiting=2
     )

@@ -169,7 +169,7 @@ async def test_answers_go_on_over_kill_9_of_the_engine() -> None:
         await assert_nothing_is_left(engine)
 
 
-async def test_what_cannot_be_is_refused_by_name() -> None:
+async def test_impossible_proposer_is_refused_by_name() -> None:
     for config, said in (
         ({"speculation": ("draft_model",)}, "does not say which"),
         ({"speculation": ("ngram",), "draft_model": "demo"}, "does not name"),

@@ -85,7 +85,7 @@ async def test_on_a_device_that_is_a_step_ahead() -> None:
 
 
 @pytest.mark.slow
-async def test_what_does_not_fit_is_said_to_be_cut(engine: AsyncEngine) -> None:
+async def test_answer_that_does_not_fit_is_said_to_be_cut(engine: AsyncEngine) -> None:
     asked = names(OPEN)
     given = await answers(ask(engine, name, seed, max_tokens=96) for seed, name in enumerate(asked))
     for name, answer in zip(asked, given, strict=True):

@@ -18,14 +18,14 @@ async def engine() -> AsyncIterator[AsyncEngine]:
         yield engine
 
 
-async def test_what_does_not_fit_the_context_is_refused(engine: AsyncEngine) -> None:
+async def test_prompt_beyond_the_context_is_refused(engine: AsyncEngine) -> None:
     with pytest.raises(ContextLengthError, match=rf"{engine.max_context}.*{engine.max_context}"):
         engine.generate([5] * engine.max_context)
     with pytest.raises(ContextLengthError, match="at most"):
         engine.generate([5], SamplingParams(max_tokens=engine.max_context))
 
 
-async def test_what_a_chat_was_given_wrongly_is_refused_by_name(engine: AsyncEngine) -> None:
+async def test_wrong_keyword_of_a_chat_is_refused_by_name(engine: AsyncEngine) -> None:
     question = [{"role": "user", "content": "hi"}]
     for params in ({"temperature": 0}, {}):
         with pytest.raises(InvalidRequestError, match=r"'params' must be SamplingParams\(\.\.\.\)"):
@@ -61,7 +61,7 @@ async def test_what_a_chat_was_given_wrongly_is_refused_by_name(engine: AsyncEng
         ("hi", SamplingParams(stop_token_ids=tuple(range(200))), "stop_token_ids"),
     ],
 )
-async def test_what_is_out_of_range_is_refused_by_name(
+async def test_option_out_of_range_is_refused_by_name(
     engine: AsyncEngine, prompt: str | list[int], params: SamplingParams, param: str
 ) -> None:
     with pytest.raises(InvalidRequestError) as refusal:

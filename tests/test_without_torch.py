@@ -109,7 +109,7 @@ for settings in ({"device": "cuda"}, {"tensor_parallel": 2}):
 """
 
 
-def test_what_needs_torch_says_what_to_install() -> None:
+def test_feature_that_needs_torch_says_what_to_install() -> None:
     device, ranks = python(WITHOUT).splitlines()
     assert device == (
         "device 'device' of cuda needs torch, which is not installed here: "

@@ -58,7 +58,7 @@ def test_without_flashinfer_nothing_is_judged() -> None:
     assert compared({"triton": documents["triton"]}) is None
 
 
-def test_what_stands_in_no_row_has_no_column() -> None:
+def test_column_without_values_is_left_out() -> None:
     assert markdown([{"a": "x|y", "note": None}]) == "| a |\n| --- |\n| x/y |"
 
 

@@ -90,7 +90,9 @@ def counting(count: int) -> Part:
     ("count", "left_s", "status", "rows"),
     [(2, 60, "complete", 2), (2, 0, "cut", 1), (1, 0, "complete", 1), (5, 60, "failed", 3)],
 )
-def test_what_was_measured_is_kept(count: int, left_s: float, status: str, rows: int) -> None:
+def test_rows_measured_before_a_failure_are_kept(
+    count: int, left_s: float, status: str, rows: int
+) -> None:
     got: list[dict[str, Any]] = []
     bench = Bench(CPU, True, "none", time.monotonic() + left_s)
     ended, why = run_part(counting(count), bench, got.append)

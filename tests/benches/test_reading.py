@@ -33,7 +33,7 @@ def test_every_element_is_read_once() -> None:
 
 
 @pytest.mark.slow
-def test_it_reads_16_bytes_at_a_time(tmp_path: Path) -> None:
+def test_kernel_reads_16_bytes_at_a_time(tmp_path: Path) -> None:
     more = {
         "TRITON_INTERPRET": "0",
         "TRITON_CACHE_DIR": str(tmp_path),

@@ -37,7 +37,7 @@ def test_a_row_has_an_interval_beside_its_speedup() -> None:
     assert (found["accepted"], found["drafted"], found["drafts_per_step"]) == (480, 640, 2.0)
 
 
-def test_what_is_expected_counts_prompts_and_drafting() -> None:
+def test_expected_speedup_counts_prompts_and_drafting() -> None:
     times: Times = {
         "model": {0: {PROMPT: 10.0 * PROMPT}, 2: {1: 100.0, 3: 160.0, 9: 400.0}},
         "draft": {0: {PROMPT: 2.0 * PROMPT}, 2: {1: 20.0}},

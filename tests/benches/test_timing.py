@@ -81,7 +81,7 @@ def test_one_work_of_a_graph_of_many(device: Device, seconds: float, kinds: int)
     assert device.clock < max(0.5, 60 * seconds * kinds)
 
 
-def test_what_cannot_be_captured_is_launched(device: Device) -> None:
+def test_work_that_cannot_be_captured_is_launched(device: Device) -> None:
     work = device.work(1e-3)
 
     def waits() -> None:

@@ -286,7 +286,7 @@ def test_special_tokens_are_text_wherever_clients_write() -> None:
     assert BYTES.decode(made).count("<|im_end|>") == 4 + 9
 
 
-def test_what_an_answer_holds_stays_special() -> None:
+def test_special_tokens_of_an_answer_stay_special() -> None:
     """Templates look for the end of the thoughts in earlier answers, and models write calls."""
     handler = handler_of("hermes")
     answer = "<think>Hm.</think>So.<tool_call>{}</tool_call>"

@@ -364,7 +364,7 @@ def test_special_tokens_that_are_marks_are_needed() -> None:
     assert FORMATS["gpt_oss"].needs_special_tokens(["<|message|>"])
 
 
-def test_what_strict_cannot_hold_a_model_to_is_refused() -> None:
+def test_strict_schema_that_cannot_be_enforced_is_refused() -> None:
     schema = {"type": "object", "properties": {"code": {"type": "string", "pattern": "^a+$"}}}
     strict = Tool("f", parameters=schema, strict=True)
     with pytest.raises(InvalidRequestError, match="'pattern' of parameter 'code'"):
@@ -473,7 +473,7 @@ def test_content_of_a_grammar_is_no_bare_call(name: str) -> None:
     assert told(parse(form.parser(TOOLS, content=True), [call]))[2] == [("now", "{}")]
 
 
-def test_what_is_left_out_of_a_schema_is_told() -> None:
+def test_unenforced_parts_of_a_schema_are_warned_of() -> None:
     schema = {
         "type": "object",
         "properties": {

@@ -131,7 +131,7 @@ def meant(form: ChatFormat, truth: Truth) -> tuple[str, str, list[tuple[str, Any
 @FORMAT
 @BUSY
 @given(data=st.data())
-def test_what_is_written_is_read(form: ChatFormat, data: st.DataObject) -> None:
+def test_written_calls_are_read_back(form: ChatFormat, data: st.DataObject) -> None:
     choice: ToolChoice = data.draw(
         st.sampled_from(["auto", "auto", "required", Named("now"), "none"])
     )

@@ -50,7 +50,7 @@ def context(tokenizer: Tokenizer) -> GrammarContext:
     ],
 )
 @given(data=st.data())
-def test_what_is_read_can_be_written(
+def test_calls_that_are_read_can_be_written(
     form: ChatFormat, data: st.DataObject, tokenizer: Tokenizer, context: GrammarContext
 ) -> None:
     choice: ToolChoice = data.draw(
@@ -190,7 +190,7 @@ def test_too_many_parameters_for_any_order() -> None:
 
 
 @pytest.mark.parametrize(("name", "tools", "text"), ALIKE)
-def test_what_begins_alike_can_be_written(
+def test_tools_with_a_common_beginning_can_be_written(
     name: str, tools: list[Tool], text: str, tokenizer: Tokenizer, context: GrammarContext
 ) -> None:
     grammar = FORMATS[name].grammar(tools, "auto")

@@ -45,7 +45,9 @@ def test_only_definitions_that_are_needed_are_written(name: str) -> None:
 
 
 @ONE_BY_ONE
-def test_what_becomes_too_long_is_not_even_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_description_that_becomes_too_long_is_not_made(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes: list[int] = []
 
     def counted(schema: Any, **options: Any) -> Any:
@@ -117,7 +119,7 @@ def test_circles_are_walked_once(name: str, key: str, monkeypatch: pytest.Monkey
         of({"a": {"$ref": "#/$defs/x"}}, **{"$defs": {"x": {"anyOf": [{"$ref": "#/$defs/x"}]}}}),
     ],
 )
-def test_what_is_no_schema_is_refused(name: str, schema: Any) -> None:
+def test_parameters_that_are_no_schema_are_refused(name: str, schema: Any) -> None:
     with pytest.raises(InvalidRequestError):
         made(FORMATS[name], schema, strict=True)
 
@@ -136,7 +138,7 @@ def test_values_that_would_end_early(values: list[Any]) -> None:
     assert made(FORMATS["hermes"], of({"a": {"enum": values}}))
 
 
-def test_of_two_values_of_a_parameter_the_first_counts() -> None:
+def test_first_of_two_values_of_a_parameter_counts() -> None:
     call = "".join(
         f"<parameter={name}>\n{value}\n</parameter>\n"
         for name, value in (("x", "1"), ("y", "2"), ("x", "3"))

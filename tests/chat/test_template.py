@@ -139,7 +139,7 @@ def test_a_malformed_template() -> None:
         ("{% for t in tools %}{{ t.name }}{% endfor %}", set()),
     ],
 )
-def test_which_keys_of_a_message_are_read(source: str, keys: set[str]) -> None:
+def test_keys_of_a_message_that_a_template_reads_are_found(source: str, keys: set[str]) -> None:
     assert ChatTemplate(source).message_keys == keys
 
 
@@ -151,7 +151,7 @@ def _folder(path: Path, **files: Any) -> Path:
     return path
 
 
-def test_where_a_template_is_found(tmp_path: Path) -> None:
+def test_template_is_found_in_each_place(tmp_path: Path) -> None:
     assert ChatTemplate.from_folder(tmp_path) is None
     _folder(tmp_path, chat_template_json={"chat_template": "third"})
     found = ChatTemplate.from_folder(tmp_path)

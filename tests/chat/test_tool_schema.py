@@ -44,7 +44,7 @@ def _object(**fields: Any) -> dict[str, Any]:
         (_object(properties={"type": {"type": "any"}}), None, ["'type' at #/properties/type"]),
     ],
 )
-def test_what_is_malformed_is_left_out(given: Any, made: Any, left_out: list[str]) -> None:
+def test_malformed_parts_are_left_out(given: Any, made: Any, left_out: list[str]) -> None:
     tool = Tool("f", parameters=given)
     if made is not None:
         assert tool.schema == made

@@ -94,7 +94,7 @@ def test_a_plot(url: str, pyengine: Command, tmp_path: Path) -> None:
     assert "time to the first token" in (tmp_path / "found.svg").read_text()
 
 
-def test_what_is_wrong_is_named(url: str, pyengine: Command) -> None:
+def test_wrong_arguments_are_named(url: str, pyengine: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         closed = nobody.getsockname()[1]
     done = pyengine("bench", f"http://127.0.0.1:{closed}")

@@ -48,7 +48,7 @@ def test_the_tables_name_fields_that_there_are() -> None:
     assert set(SERVER_OPTIONS) == {field.name for field in fields(ServerConfig)}
 
 
-def test_what_only_a_person_can_know_has_a_flag() -> None:
+def test_settings_of_a_deployment_have_flags() -> None:
     """A template does not always show a model's chat format."""
     assert {"served_name", "chat_format", "draft_model"} <= set(ENGINE_OPTIONS)
 

@@ -27,7 +27,7 @@ BEFORE = SamplingParams(seed=3, max_tokens=9)
         ("""logit_bias='{"5": -2, "7": 1.5}'""", {"logit_bias": {5: -2.0, 7: 1.5}}),
     ],
 )
-def test_what_is_typed_is_set_and_the_rest_stays(text: str, after: dict[str, object]) -> None:
+def test_typed_parameter_is_set_and_others_stay(text: str, after: dict[str, object]) -> None:
     fresh = changed(BEFORE, text)
     expected = {name: getattr(BEFORE, name) for name in BEFORE.__struct_fields__} | after
     assert {name: getattr(fresh, name) for name in fresh.__struct_fields__} == expected
@@ -49,13 +49,13 @@ def test_what_is_typed_is_set_and_the_rest_stays(text: str, after: dict[str, obj
         ("seed", "write seed=VALUE"),
     ],
 )
-def test_what_cannot_be_set_is_named(text: str, says: str) -> None:
+def test_parameter_that_cannot_be_set_is_named(text: str, says: str) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         changed(BEFORE, text)
     assert says in caught.value.message
 
 
-def test_all_that_is_told_of_can_be_set() -> None:
+def test_every_listed_parameter_can_be_set() -> None:
     assert set(settings(BEFORE)) == {*BEFORE.__struct_fields__} - {"logprobs"}
     for name in settings(BEFORE):
         with pytest.raises(InvalidRequestError, match=f"write {name}=VALUE"):

@@ -544,7 +544,7 @@ def test_a_failure_is_told_and_no_request_waits(fallback: Pair) -> None:
         house.actor.start()
 
 
-def test_it_is_not_waited_for_before_it_was_started(fallback: Pair) -> None:
+def test_thread_is_not_waited_for_before_it_was_started(fallback: Pair) -> None:
     actor = Detokenizer(fallback.vocabulary, Mailbox(), Mailbox(), [])
     with pytest.raises(ValueError, match="not started"):
         actor.join(0)

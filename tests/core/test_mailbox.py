@@ -86,7 +86,7 @@ def test_any_contiguous_buffer_is_a_message(
     assert mailbox.drain() == [expected]
 
 
-def test_what_is_refused() -> None:
+def test_wrong_uses_are_refused() -> None:
     mailbox = Mailbox(4096)
     with pytest.raises(BufferError):
         mailbox.send(memoryview(b"abcd")[::2])

@@ -35,7 +35,7 @@ def test_padding_rows_get_tokens_of_no_sequence(layout: StepLayout) -> None:
     assert step.slot_mapping[6:8].tolist() == [-1, -1]
 
 
-def test_what_does_not_fit_is_refused(layout: StepLayout) -> None:
+def test_buffers_of_another_layout_are_refused(layout: StepLayout) -> None:
     step = StepBuffers(layout)
     write_step(step, [1, 1, 1], 16, 3)
     before = step.memory.copy()

@@ -78,7 +78,7 @@ async def test_an_engine_answers_as_one_of_one_rank(tmp_path: Path) -> None:
         ("mixtral", {"num_local_experts": 5}, "5 experts of .* cannot be divided by 2 ranks"),
     ],
 )
-def test_what_ranks_do_not_divide_is_refused(
+def test_experts_that_ranks_do_not_divide_are_refused(
     name: str | None, changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     if name is None:

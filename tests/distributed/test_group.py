@@ -60,7 +60,7 @@ def test_ranks_meet_at_a_port_and_leave_torchs_own_group_alone() -> None:
     assert not torch.distributed.is_initialized()
 
 
-def test_who_waits_for_a_rank_that_goes_away_hears_of_it() -> None:
+def test_waiting_for_a_rank_that_goes_away_raises() -> None:
     store = HashStore()
     met = threading.Barrier(2)
     failed: list[Exception] = []
@@ -103,7 +103,7 @@ def test_a_rank_waits_for_another_no_longer_than_the_limit() -> None:
 
 
 @pytest.mark.parametrize("given", [None, "eth0"])
-def test_what_nccl_is_told_is_told_to_no_one_else(
+def test_settings_of_nccl_reach_no_other_process(
     given: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []

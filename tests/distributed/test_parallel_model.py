@@ -73,7 +73,7 @@ def test_weights_quantized_at_load_are_the_same_however_divided(
         ({"intermediate_size": 71}, "71 feed-forward units"),
     ],
 )
-def test_what_ranks_do_not_divide_is_refused(
+def test_sizes_that_ranks_do_not_divide_are_refused(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     make_llama(tmp_path, **changes)

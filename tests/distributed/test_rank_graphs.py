@@ -35,7 +35,7 @@ def test_a_capture_takes_what_it_takes_where_it_takes_most(size: int) -> None:
     assert len(first[1]) == {10: 5, 30: 3, 200: 0}[size]
 
 
-def test_what_one_rank_cannot_capture_none_keeps() -> None:
+def test_graph_that_one_rank_cannot_capture_is_kept_by_none() -> None:
     first, second = together(2, lambda group: served(group, 10, fails=group.rank == 1))
     assert first == second
     assert first[1] == set()

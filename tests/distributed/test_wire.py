@@ -99,7 +99,7 @@ def test_without_masks_and_penalties_the_word_comes_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", [Kind.LAUNCH, Kind.SAMPLE])
-def test_what_is_long_comes_in_pieces_of_which_the_last_says_go(kind: Kind) -> None:
+def test_long_message_comes_in_pieces_and_the_last_says_go(kind: Kind) -> None:
     memory = np.random.default_rng(5).integers(0, 255, 3 * PIECE_BYTES + 7, np.uint8)
     there, ranges = (
         np.zeros_like(memory),

@@ -129,7 +129,7 @@ def _closed(compiled: CompiledGrammar, seed: int, steps: int, spare: int) -> str
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_what_is_large_is_closed_within_the_budget_that_was_promised(name: str) -> None:
+def test_large_answer_is_closed_within_the_promised_budget(name: str) -> None:
     description, least = LARGE[name]
     compiled = demo().compile(description)
     closing = compiled.start().closing_tokens()

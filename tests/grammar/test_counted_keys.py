@@ -38,7 +38,7 @@ COUNTS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("key_order", ["schema", "any"])
 @pytest.mark.parametrize("more", COUNTS, ids=json.dumps)
-def test_what_may_come_is_what_is_valid(more: dict[str, Any], key_order: str) -> None:
+def test_grammar_allows_exactly_the_valid_counts(more: dict[str, Any], key_order: str) -> None:
     schema = _object(11, **more)
     compiled, validator = _compiled(schema, key_order), Draft202012Validator(schema)
     chance = random.Random(3)
@@ -70,7 +70,7 @@ def test_no_way_through_the_masks_comes_to_a_dead_end(schema: Any, key_order: st
     walk(_compiled(schema, key_order), Draft202012Validator(schema), 4, 12)
 
 
-def test_of_many_keys_one_must_come() -> None:
+def test_one_of_many_keys_must_come() -> None:
     compiled = _compiled(_object(200, minProperties=1), "schema")
     for value, fits in (
         ({}, False),

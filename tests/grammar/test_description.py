@@ -114,7 +114,7 @@ SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}}
         ),
     ],
 )
-def test_what_is_compiled(made: Grammar, expected: Any) -> None:
+def test_descriptions_compile_to_their_language(made: Grammar, expected: Any) -> None:
     assert spelled(made) == expected
     assert list(spelled(made)) == list(expected)
 
@@ -167,7 +167,7 @@ def mistyped(value: Any) -> Any:
         lambda: repeat(text("a"), min=2, max=1),
     ],
 )
-def test_what_is_no_grammar(make: Any) -> None:
+def test_malformed_descriptions_are_refused(make: Any) -> None:
     with pytest.raises(InvalidRequestError):
         make()
 

@@ -165,7 +165,7 @@ def test_a_mask_has_the_tokens_that_are_taken(text: str) -> None:
     assert taken == set(demo().allowed(state()))
 
 
-def test_what_is_nested_too_deeply_is_not_begun() -> None:
+def test_value_nested_too_deeply_is_not_begun() -> None:
     compiled = _compiled(_unique({}))
     deep = "[" * 128 + "]" * 128
     assert _taken(compiled, f"[{deep}]")

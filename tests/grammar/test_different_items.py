@@ -120,7 +120,7 @@ def test_answers_share_masks_until_a_value_may_repeat() -> None:
     assert quote not in mask('["ab", "ab')
 
 
-def test_what_cannot_be_remembered_is_refused_by_name() -> None:
+def test_items_that_cannot_be_remembered_are_refused_by_name() -> None:
     # The second item may be out of values.
     array = {"prefixItems": [{"type": "boolean"}, {"const": True}], "minItems": 2, "items": {}}
     schema = {"type": "object", "properties": {"a": STRINGS | array}}

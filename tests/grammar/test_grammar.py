@@ -233,7 +233,7 @@ def test_hostile_descriptions_end(name: str) -> None:
         assert state.failure is None
 
 
-def test_what_is_refused() -> None:
+def test_wrong_grammars_are_refused() -> None:
     context = demo().context
     for description, named in [
         (b"", "EOF"),

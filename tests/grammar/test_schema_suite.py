@@ -65,7 +65,7 @@ def engine() -> Engine:
 
 
 @pytest.mark.timeout(900)
-def test_what_is_accepted_is_kept(engine: Engine) -> None:
+def test_accepted_schemas_are_enforced(engine: Engine) -> None:
     outcome = run(read(SCHEMA_SUITE), engine.compile_schema)
     assert outcome.wrong == []
     assert outcome.accepted >= LEAST_ACCEPTED
@@ -81,7 +81,7 @@ def test_the_check_sees_what_is_wrong(engine: Engine) -> None:
         assert outcome.right == set()
 
 
-def test_what_cannot_be_enforced_is_refused_by_name(engine: Engine) -> None:
+def test_schema_that_cannot_be_enforced_is_refused_by_name(engine: Engine) -> None:
     tags = {"type": "array", "items": {"type": "string", "pattern": r"^(.)\1$"}}
     schema = {"type": "object", "properties": {"tags": tags}, "required": ["tags"]}
     with pytest.raises(ValueError, match="'pattern' at #/properties/tags/items cannot be enforced"):
@@ -93,7 +93,7 @@ def test_what_cannot_be_enforced_is_refused_by_name(engine: Engine) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_left_out_forbids_nothing() -> None:
+def test_keywords_left_out_forbid_nothing() -> None:
     """What is valid against a schema that is refused can be written once that may be left out."""
     checked = 0
     for group in read(SCHEMA_SUITE):
@@ -181,7 +181,7 @@ def test_what_is_left_out_forbids_nothing() -> None:
         ),
     ],
 )
-def test_what_schemas_ask_beyond_the_compiler_is_kept(
+def test_keywords_beyond_the_compiler_are_enforced(
     engine: Engine, schema: Any, good: list[str], bad: list[str]
 ) -> None:
     grammar = engine.compiled(schema)

@@ -265,7 +265,7 @@ def _compiled(schema: dict[str, Any], **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_allowed_can_be_written_and_nothing_else(name: str) -> None:
+def test_grammar_allows_exactly_the_valid_values(name: str) -> None:
     schema, good, bad = CASES[name]
     compiled, validator = _compiled(schema), checking.validator(schema)
     for value, allowed in [*((value, True) for value in good), *((value, False) for value in bad)]:

@@ -51,7 +51,7 @@ LARGE: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
-def test_it_is_written_to_its_end(name: str) -> None:
+def test_large_value_is_written_to_its_end(name: str) -> None:
     description, text = LARGE[name]
     state, mask = demo().compile(description).start(), demo().mask
     for at, token in enumerate(demo().ids(text)):

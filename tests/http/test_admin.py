@@ -118,7 +118,7 @@ async def test_a_stream_that_is_aborted_ends_with_an_error(
                 pass
 
 
-async def test_what_cannot_be_aborted(admin: httpx.AsyncClient) -> None:
+async def test_unknown_requests_cannot_be_aborted(admin: httpx.AsyncClient) -> None:
     bodies: list[dict[str, Any]] = [
         {"request_id": "no-such"}, {}, {"request_id": "x", "abort_all": True}, {"rid": "x"},
     ]  # fmt: skip

@@ -136,7 +136,7 @@ async def test_choices_and_thinking(http: httpx.AsyncClient, engine: FakeEngine)
     assert engine.tokenizer.decode(engine.asked[-1].prompt).endswith("assistant:I thi")
 
 
-async def test_what_is_refused(http: httpx.AsyncClient, engine: FakeEngine) -> None:
+async def test_wrong_requests_are_refused(http: httpx.AsyncClient, engine: FakeEngine) -> None:
     image = {"type": "image", "source": {"type": "url", "url": "x"}}
     for fields, param in (
         ({"messages": [{"role": "user", "content": [image]}]}, "messages[0].content[0].type"),

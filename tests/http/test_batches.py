@@ -218,7 +218,7 @@ async def test_malformed_inputs(
     assert not engine.asked
 
 
-async def test_what_is_refused_at_once(client: openai.AsyncOpenAI) -> None:
+async def test_wrong_batches_are_refused_at_once(client: openai.AsyncOpenAI) -> None:
     file = await client.files.create(file=b"x", purpose="user_data")
     given: Any = {"input_file_id": file.id, "endpoint": CHAT, "completion_window": "24h"}
     for wrong, param in (

@@ -133,7 +133,7 @@ CHUNK |= {"choices": [], "more": 1}
         ("/v1/batches", "application/json", '{"object":"list"}'),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_found(path: str, media: str, body: str) -> None:
+def test_field_of_another_type_is_named(path: str, media: str, body: str) -> None:
     bodies = Bodies()
     request = httpx.Request("POST", f"http://x{path}")
     bodies.keep(request, httpx.Response(200, headers={"content-type": media}), body.encode())

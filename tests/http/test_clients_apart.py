@@ -108,7 +108,7 @@ class TestLmEval:
         return AsyncEngine(llama[0], dtype="float32", device="cpu", prefill_chunk=32)
 
     @pytest.mark.timeout(300)
-    async def test_they_are_those_of_transformers(
+    async def test_log_probabilities_equal_transformers(
         self, server: HttpServer, engine: AsyncEngine, llama: tuple[Path, LlamaForCausalLM]
     ) -> None:
         pairs = [("The quick brown fox", " jumps over"), ("One, two,", " three"), ("A", " b c d")]

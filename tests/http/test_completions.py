@@ -119,7 +119,7 @@ async def test_a_prompt_that_is_no_text_is_not_echoed(
     assert not engine.running
 
 
-async def test_what_does_not_go_with_an_echo(http: httpx.AsyncClient) -> None:
+async def test_options_that_do_not_go_with_an_echo_are_refused(http: httpx.AsyncClient) -> None:
     for fields, param in (
         ({"max_tokens": 0}, "max_tokens"),
         ({"prompt_logprobs": 21}, "prompt_logprobs"),

@@ -113,7 +113,7 @@ async def test_no_key_gets_in_nowhere_but_where_everyone_may(
         ("/api/chat", None),
     ],
 )
-async def test_what_is_refused_at_the_door_has_the_form_of_the_path(
+async def test_refusal_at_the_door_has_the_form_of_the_path(
     http: httpx.AsyncClient, path: str, keys: set[str] | None
 ) -> None:
     plain = {**bearer(KEY), "content-type": "text/plain"}

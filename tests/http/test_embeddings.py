@@ -170,7 +170,7 @@ async def test_ollama(http: httpx.AsyncClient) -> None:
     np.testing.assert_allclose(unit, wanted[0]["embedding"], atol=1e-6)
 
 
-async def test_what_ollama_shows(http: httpx.AsyncClient) -> None:
+async def test_ollama_shows_an_embedding_model(http: httpx.AsyncClient) -> None:
     shown = (await http.post("/api/show", json={"model": "tiny"})).json()
     assert shown["capabilities"] == ["embedding"]
 
@@ -237,7 +237,7 @@ class TestReranker:
         scored = (await http.post("/v1/score", json=pair)).json()["data"][0]["score"]
         assert scored != pytest.approx(scores[0], abs=1e-6)
 
-    async def test_all_that_it_asks_is_the_keys(
+    async def test_further_requests_of_a_score_are_the_keys(
         self, engine: AsyncEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The log-probability of "no" may take a second request, which is the client's too."""

@@ -111,12 +111,12 @@ async def test_tokens_of_experts_are_counted_once(
 
 
 @pytest.mark.parametrize("kind", ["ranks have whole experts"])
-async def test_what_is_exported_is_described(http: httpx.AsyncClient, kind: str) -> None:
+async def test_exported_expert_load_is_described(http: httpx.AsyncClient, kind: str) -> None:
     assert described(experts=True) == exported(await families(http, "?experts=1"))
 
 
 @pytest.mark.parametrize("kind", ["cpu"])
-async def test_what_else_is_asked_for_is_refused(http: httpx.AsyncClient, kind: str) -> None:
+async def test_other_queries_of_expert_load_are_refused(http: httpx.AsyncClient, kind: str) -> None:
     answer = await http.get("/metrics?experts=all")
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "experts"

@@ -171,7 +171,9 @@ async def test_unknown_fields_that_are_left_out(http: httpx.AsyncClient) -> None
     assert answer.json()["error"]["param"] == "mirostat"
 
 
-async def test_what_the_template_does_not_read(http: httpx.AsyncClient, engine: FakeEngine) -> None:
+async def test_fields_that_the_template_does_not_read_are_warned_of(
+    http: httpx.AsyncClient, engine: FakeEngine
+) -> None:
     body = {
         **BODIES[CHAT],
         "chat_template_kwargs": {"enable_thinking": False},

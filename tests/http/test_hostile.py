@@ -247,7 +247,7 @@ async def test_a_long_head(
     ],
     ids=range(8),
 )
-async def test_what_the_http_library_answers_has_no_body(
+async def test_answers_of_the_http_library_have_no_body(
     server: HttpServer, http: httpx.AsyncClient, head: bytes, status: int
 ) -> None:
     answer = await _raw(server, head)

@@ -56,7 +56,7 @@ class _Slow:
 
 
 @pytest.mark.parametrize("stops", [False, True])
-async def test_who_leaves_while_the_prediction_is_read(stops: bool) -> None:
+async def test_client_may_leave_while_the_prediction_is_read(stops: bool) -> None:
     connection: Any = _Connection()
 
     def meanwhile() -> None:

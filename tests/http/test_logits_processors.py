@@ -26,7 +26,7 @@ async def test_a_request_reaches_them(http: httpx.AsyncClient) -> None:
     assert len(set(tokens)) == len(tokens) == 40
 
 
-async def test_what_is_not_declared_is_refused(http: httpx.AsyncClient) -> None:
+async def test_undeclared_processor_is_refused(http: httpx.AsyncClient) -> None:
     undeclared: list[dict[str, dict[str, int]] | list[str]] = [
         {"os": {}},
         ["tests.processors:count_up"],

@@ -217,7 +217,7 @@ async def test_with_a_tool_all_that_was_written_is_told(
         ("completions", {"top_logprobs": 2}, "top_logprobs"),
     ],
 )
-async def test_what_does_not_go_is_named(
+async def test_options_that_do_not_go_together_are_named(
     engine: AsyncEngine, http: httpx.AsyncClient, path: str, fields: dict[str, Any], param: str
 ) -> None:
     asked = {"messages": QUESTION} if path.startswith("chat") else {"prompt": PROMPT}

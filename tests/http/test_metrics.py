@@ -164,7 +164,9 @@ async def test_every_request_is_counted_once(http: httpx.AsyncClient, engine: As
     )
 
 
-async def test_where_the_time_went(http: httpx.AsyncClient, engine: AsyncEngine) -> None:
+async def test_metrics_say_where_the_time_went(
+    http: httpx.AsyncClient, engine: AsyncEngine
+) -> None:
     await engine.start()
     await complete(http, max_tokens=30)
     seen = await scrape(http)
@@ -195,7 +197,9 @@ async def test_where_the_time_went(http: httpx.AsyncClient, engine: AsyncEngine)
 
 # So slow that a stream of 400 tokens does not end while it is looked at.
 @pytest.mark.parametrize("step_ms", [20.0])
-async def test_how_requests_ended(http: httpx.AsyncClient, engine: AsyncEngine) -> None:
+async def test_metrics_count_requests_by_their_end(
+    http: httpx.AsyncClient, engine: AsyncEngine
+) -> None:
     await engine.start()
     text = (await complete(http, max_tokens=20, temperature=0)).json()["choices"][0]["text"]
     stopped = await complete(http, max_tokens=20, temperature=0, stop=[text[6:9]])

@@ -110,7 +110,7 @@ async def test_the_model(http: httpx.AsyncClient, engine: FakeEngine) -> None:
     assert (await http.get("/api/version")).json()["version"]
 
 
-async def test_what_is_refused(http: httpx.AsyncClient, engine: FakeEngine) -> None:
+async def test_wrong_requests_are_refused(http: httpx.AsyncClient, engine: FakeEngine) -> None:
     for fields, name in (
         ({"options": {"mirostat": 2}}, "options.mirostat"),
         ({"options": {"temperature": 9}}, "options.temperature"),

@@ -19,7 +19,7 @@ browser_test = [
 ]
 
 
-async def test_it_is_one_document_that_runs_nothing_else(http: httpx.AsyncClient) -> None:
+async def test_page_is_one_document_that_runs_nothing_else(http: httpx.AsyncClient) -> None:
     answer = await http.get("/")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -39,7 +39,7 @@ class TestWithoutIt:
     def limits(self) -> Limits:
         return Limits(page=False)
 
-    async def test_it_can_be_switched_off(self, http: httpx.AsyncClient) -> None:
+    async def test_page_can_be_switched_off(self, http: httpx.AsyncClient) -> None:
         answer = await http.get("/")
         assert answer.status_code == 404
         assert answer.json()["error"]["code"] == "unknown_url"

@@ -25,7 +25,7 @@ async def engine() -> AsyncIterator[AsyncEngine]:
         yield engine
 
 
-async def test_they_do_what_the_library_does(
+async def test_penalties_equal_the_librarys(
     engine: AsyncEngine, client: openai.AsyncOpenAI
 ) -> None:
     model = engine.model_name
@@ -55,9 +55,7 @@ async def test_they_do_what_the_library_does(
         assert completion.choices[0].text == continued.text
 
 
-async def test_what_is_banned_does_not_come(
-    engine: AsyncEngine, client: openai.AsyncOpenAI
-) -> None:
+async def test_banned_words_do_not_come(engine: AsyncEngine, client: openai.AsyncOpenAI) -> None:
     answer = await client.chat.completions.create(
         model=engine.model_name,
         messages=QUESTION,

@@ -173,7 +173,7 @@ async def test_under_torch(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
             )
 
 
-async def test_what_is_refused(engine: AsyncEngine) -> None:
+async def test_wrong_requests_are_refused(engine: AsyncEngine) -> None:
     async with engine:
         refused: list[dict[str, Any]] = [
             {"prompt_logprobs": 21},

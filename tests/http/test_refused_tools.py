@@ -54,7 +54,7 @@ async def test_the_tool_is_named(
 
 
 @pytest.mark.parametrize("engine", ["hermes"], indirect=True)
-async def test_what_is_left_out_is_told_by_tool(
+async def test_unenforced_parts_are_warned_of_by_tool(
     engine: AsyncEngine, client: openai.AsyncOpenAI
 ) -> None:
     tools = _tools(("clock", CITY, True), ("weather", ODD, False))

@@ -130,7 +130,7 @@ async def test_a_path_forges_no_line(server: HttpServer, written: list[bytes]) -
     assert len(long) < 400
 
 
-async def test_of_probes_that_fail_alike_the_first_is_logged(
+async def test_first_of_probes_that_fail_alike_is_logged(
     server: HttpServer, written: list[bytes]
 ) -> None:
     async with httpx.AsyncClient(base_url=server.url) as http:

@@ -76,7 +76,9 @@ async def test_a_model_without_a_template_can_chat_with_one(
         "{{ raise_exception('no') }}",
     ],
 )
-async def test_those_that_cannot_be_rendered(http: httpx.AsyncClient, template: str) -> None:
+async def test_templates_that_cannot_be_rendered_are_refused(
+    http: httpx.AsyncClient, template: str
+) -> None:
     answer = await http.post(CHAT, json={"messages": HELLO, "chat_template": template})
     assert answer.status_code == 400, answer.text
     assert (await http.post(CHAT, json={"messages": HELLO})).status_code == 200

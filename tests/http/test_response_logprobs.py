@@ -153,7 +153,7 @@ async def test_whole_and_streamed(engine: AsyncEngine, http: httpx.AsyncClient) 
         ({"include": OF_TEXT}, "include"),
     ],
 )
-async def test_what_does_not_go_is_named(
+async def test_options_that_do_not_go_together_are_named(
     engine: AsyncEngine, http: httpx.AsyncClient, fields: dict[str, Any], param: str
 ) -> None:
     asked = {"model": engine.model_name, "input": "hi", **fields}

@@ -53,7 +53,9 @@ async def test_text(client: openai.AsyncOpenAI, engine: FakeEngine) -> None:
     assert (params.temperature, params.top_p, params.max_tokens) == (0.5, 0.9, None)
 
 
-async def test_what_a_router_adds(client: openai.AsyncOpenAI, engine: FakeEngine) -> None:
+async def test_fields_that_a_router_adds_are_taken(
+    client: openai.AsyncOpenAI, engine: FakeEngine
+) -> None:
     engine.answer = ANSWER
     added: Any = {"priority": 3, "top_k": -1, "min_p": 0.1, "repetition_penalty": 1.5}
     for stream in (False, True):
@@ -393,7 +395,7 @@ async def test_choices(
         ),
     ],
 )
-async def test_what_is_refused(
+async def test_wrong_requests_are_refused(
     http: httpx.AsyncClient, engine: FakeEngine, fields: dict[str, Any], param: str
 ) -> None:
     answer = await http.post("/v1/responses", json={"model": MODEL, "input": "hello", **fields})
@@ -414,7 +416,7 @@ async def test_a_failure_within_the_stream(http: httpx.AsyncClient, engine: Fake
     assert events[-1]["response"]["error"]["message"] == "the engine failed"
 
 
-async def test_who_leaves_is_not_generated_for(
+async def test_generation_ends_when_the_client_leaves(
     client: openai.AsyncOpenAI, engine: FakeEngine
 ) -> None:
     engine.hold_after = 2

@@ -72,7 +72,7 @@ async def test_pages(store: Store) -> None:
     assert not odd.more
 
 
-async def test_what_has_expired_is_not_there(store: Store) -> None:
+async def test_expired_object_is_not_found(store: Store) -> None:
     await store.put("x", "", "1", b"", seconds=-1)
     await store.put("x", "", "2", b"")
     with pytest.raises(NoSuchObjectError):
@@ -81,7 +81,7 @@ async def test_what_has_expired_is_not_there(store: Store) -> None:
     assert [row.id for row in page.rows] == ["2"]
 
 
-async def test_how_full_it_is(store: Store) -> None:
+async def test_store_says_how_full_it_is(store: Store) -> None:
     assert await store.use() == StoreUse(0, {})
     await store.put("x", "", "1", b"12345", Part("a", 0, b"678"))
     await store.put("y", "alice", "2", b"9")

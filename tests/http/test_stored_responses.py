@@ -41,7 +41,7 @@ async def test_found_again(client: openai.AsyncOpenAI, http: httpx.AsyncClient) 
         await client.responses.delete(made.id)
 
 
-async def test_what_is_not_to_be_stored_is_not(client: openai.AsyncOpenAI) -> None:
+async def test_response_with_store_false_is_not_stored(client: openai.AsyncOpenAI) -> None:
     made = await client.responses.create(model=MODEL, input="hello", store=False)
     with pytest.raises(openai.NotFoundError):
         await client.responses.retrieve(made.id)
@@ -370,7 +370,7 @@ async def test_one_whose_process_has_died(
     assert (await finished(client, made.id)).status == "completed"
 
 
-async def test_what_the_engine_refuses_is_not_stored(
+async def test_refused_response_is_not_stored(
     client: openai.AsyncOpenAI, server: HttpServer, engine: FakeEngine
 ) -> None:
     engine.refuse = EngineDeadError("it fell")

@@ -200,7 +200,7 @@ async def test_structural_tags(
         ({"response_format": _format(more=1)}, ("response_format.json_schema.more",)),
     ],
 )
-async def test_what_is_refused(
+async def test_wrong_formats_are_refused(
     http: httpx.AsyncClient,
     engine: FakeEngine,
     path: str,

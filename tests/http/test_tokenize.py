@@ -47,7 +47,7 @@ async def test_a_turn_that_goes_on(http: httpx.AsyncClient, engine: FakeEngine) 
     assert error["param"] == "continue_final_message"
 
 
-async def test_what_is_refused(http: httpx.AsyncClient) -> None:
+async def test_wrong_requests_are_refused(http: httpx.AsyncClient) -> None:
     for path, body, param in (
         ("/tokenize", {}, "prompt"),
         ("/tokenize", {"prompt": "a", "content": "a"}, "content"),

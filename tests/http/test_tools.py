@@ -324,7 +324,7 @@ async def test_a_format_beside_tools(http: httpx.AsyncClient, engine: FakeEngine
         ({"include_reasoning": "no"}, "include_reasoning"),
     ],
 )
-async def test_what_is_refused(
+async def test_wrong_tools_are_refused(
     http: httpx.AsyncClient, engine: FakeEngine, fields: dict[str, Any], param: str
 ) -> None:
     body = {"model": MODEL, "messages": HELLO, **fields}
@@ -475,7 +475,7 @@ def _answered(index: object = None, name: object = None) -> list[Any]:
         (None, "now", "messages[2].name"),
     ],
 )
-async def test_what_says_again_what_is_known(
+async def test_result_may_repeat_index_and_name_of_its_call(
     http: httpx.AsyncClient, engine: FakeEngine, index: object, name: object, param: str | None
 ) -> None:
     body = {"model": MODEL, "messages": _answered(index, name), "tools": [WEATHER, NOW]}

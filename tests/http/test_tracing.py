@@ -141,7 +141,7 @@ async def test_every_prompt_has_a_span(http: httpx.AsyncClient, exporter: Spans)
     assert all(span.parent is None for span in spans[:2])
 
 
-async def test_what_the_caller_does_not_sample_is_not_recorded(
+async def test_trace_that_the_caller_does_not_sample_is_not_recorded(
     http: httpx.AsyncClient, exporter: Spans
 ) -> None:
     headers = {"traceparent": f"00-{TRACE}-{PARENT}-00"}

@@ -172,7 +172,7 @@ def test_tilings_of_real_heads(dim: int, kv_dtype: torch.dtype) -> None:
         assert_same(run(case, tiling), case.reference())
 
 
-def test_what_pads_a_step_changes_nothing() -> None:
+def test_padding_of_a_step_changes_nothing() -> None:
     heads = Heads(4, 2, 16, torch.float32, torch.float32)
     case = paged_case(heads, [37, 20], [3, 1])
     expected = case.reference()

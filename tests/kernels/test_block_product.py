@@ -81,7 +81,7 @@ def test_groups_of_a_row_have_scales_of_their_own(
     assert (ours != theirs).sum() <= ours.numel() // 50
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_wrong_shapes_are_refused() -> None:
     x = torch.zeros(2, 64, device=DEVICE)
     small, scales = x.to(FLOAT8), torch.zeros(2, 2, device=DEVICE)
     out = torch.zeros(2, 2, device=DEVICE)

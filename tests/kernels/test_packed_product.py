@@ -107,7 +107,7 @@ def test_the_last_group_of_8_bit_floats_may_be_cut_short() -> None:
     assert_close(ours[-1], theirs[-1], 8, 1e-4)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_wrong_shapes_are_refused() -> None:
     x, out = torch.zeros(2, 96, device=DEVICE), torch.zeros(2, 4, device=DEVICE)
     weight = drawn(0, 8, 32, 4, 96, "symmetric", torch.float32)
     zeros = drawn(0, 4, 32, 4, 96, "zeros", torch.float32)

@@ -25,7 +25,7 @@ from tests.kernels.test_packed_product import KINDS, drawn
     of_index=st.sampled_from([torch.int32, torch.int64]),
     gap=st.integers(0, 3),
 )
-def test_they_are_those_of_the_table_to_the_bit(
+def test_rows_equal_the_tables_to_the_bit(
     rows: int, width: int, groups: int, group: int, bits: int, kind: str, dtype: torch.dtype,
     scales: torch.dtype, of_index: torch.dtype, gap: int,
 ) -> None:  # fmt: skip
@@ -48,7 +48,7 @@ def test_the_last_group_of_8_bit_floats_may_be_cut_short() -> None:
     assert_close(out, weight.dequantized(torch.float32)[index], 0)
 
 
-def test_what_is_no_row_of_the_table_is_not_read() -> None:
+def test_number_that_is_no_row_is_not_read() -> None:
     weight = drawn(0, 4, 32, 20, 64, "symmetric", torch.float32)
     index = torch.tensor([-1, 20, 5, 2**31 - 1, -(2**31)], dtype=torch.int32, device=DEVICE)
     out = torch.full((5, 64), 7.0, device=DEVICE)
@@ -58,7 +58,7 @@ def test_what_is_no_row_of_the_table_is_not_read() -> None:
     assert_close(out, expected, 0)
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_wrong_shapes_are_refused() -> None:
     index, out = torch.zeros(2, dtype=torch.int32, device=DEVICE), torch.zeros(2, 96, device=DEVICE)
     weight = drawn(0, 8, 32, 4, 96, "symmetric", torch.float32)
     for rows in (packed_rows, packed_rows_reference):

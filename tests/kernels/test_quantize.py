@@ -47,7 +47,7 @@ def test_triton_is_the_reference(
     assert (ours != theirs).sum() <= ours.numel() // 50
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_wrong_shapes_are_refused() -> None:
     x = torch.zeros(2, 4, device=DEVICE)
     scales = torch.zeros(2, 1, device=DEVICE)
     for kernel in (quantize_rows, quantize_rows_reference):

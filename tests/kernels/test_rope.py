@@ -82,7 +82,7 @@ def test_the_cache_may_be_a_part_of_a_larger_one(kernel: Any) -> None:
 
 
 @pytest.mark.parametrize("kernel", [rope_append, rope_append_reference])
-def test_what_float8_does_not_hold_is_clamped(kernel: Any) -> None:
+def test_values_beyond_float8_are_clamped(kernel: Any) -> None:
     nan, inf = float("nan"), float("inf")
     numbers = [447.0, 464.0, 465.0, 1e9, -1e9, inf, -inf, nan]
     qkv = torch.tensor([[*([0.0] * 8), *numbers, *numbers]], device=DEVICE)

@@ -155,7 +155,7 @@ def test_a_program_adds_to_a_bin_once(
     assert 0 < added < 400
 
 
-def test_how_many_programs_share_a_row() -> None:
+def test_number_of_programs_that_share_a_row() -> None:
     parts = {rows: sampling.parts_of(rows, 128_256) for rows in (1, 8, 64, 263, 264, 1000)}
     assert parts == {1: 64, 8: 64, 64: 8, 263: 2, 264: 1, 1000: 1}
     assert sampling.parts_of(1, 1) == 1

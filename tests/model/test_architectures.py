@@ -221,7 +221,7 @@ def test_yarn_stretches_the_context(tmp_path: Path) -> None:
         ("phi3", {"num_key_value_heads": 1}, r"'.*qkv_proj\.weight' .* has shape"),
     ],
 )
-def test_what_is_not_there_is_refused_by_name(
+def test_unsupported_config_is_refused_by_name(
     name: str, changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     make_family(tmp_path, name)

@@ -65,7 +65,7 @@ def test_each_kind_gets_the_best_that_can_do_it() -> None:
 
 
 @pytest.mark.usefixtures("nothing_is_made")
-def test_what_is_left_to_torch_leaves_all_to_torch() -> None:
+def test_kind_that_only_torch_attends_leaves_all_to_torch() -> None:
     found = ready_by_kind((WINDOWS, replace(FULL, head_dim=768)), CPU, H200)
     assert isinstance(found.backend, TorchAttention)
     assert "heads of 768 elements are too large" in found.why

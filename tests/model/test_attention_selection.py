@@ -64,7 +64,7 @@ def test_the_best_that_the_machine_has_is_taken() -> None:
         ("torch", {"num_heads": 30}, {}, "30 heads"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_reason(
+def test_impossible_backend_is_refused_with_the_reason(
     name: str, spec: dict[str, Any], machine: dict[str, Any], why: str
 ) -> None:
     wanted, has = replace(LLAMA, **spec), replace(H200, **machine)
@@ -79,7 +79,7 @@ def test_what_cannot_be_is_refused_with_the_reason(
         assert selected.name != name
 
 
-def test_what_can_be_can_be_forced() -> None:
+def test_possible_backend_can_be_forced() -> None:
     for name in NAMES:
         assert refusal(name, LLAMA, H200) is None
         selected = select(LLAMA, H200, asked=name)
@@ -103,7 +103,7 @@ def test_selecting_imports_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_what_is_installed_without_what_it_needs_is_found_out(
+def test_backend_installed_without_its_needs_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _not_imported.cache_clear()
@@ -120,7 +120,7 @@ def test_what_is_installed_without_what_it_needs_is_found_out(
     _not_imported.cache_clear()
 
 
-def test_what_lacks_to_compile_is_a_fact_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_compiler_is_a_fact_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "missing_tools", lambda: ("ninja", "a C++ compiler"))
     assert detect(torch.device("cpu")).lacks == ("ninja", "a C++ compiler")
 
@@ -160,7 +160,7 @@ def test_tools_are_looked_for_where_flashinfer_runs_them(
     assert toolchain.missing_tools() == ()  # its kernels come compiled
 
 
-def test_what_fails_as_it_is_made_ready_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_backend_that_fails_to_get_ready_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 
     def make(name: str, spec: Any, device: torch.device) -> Any:

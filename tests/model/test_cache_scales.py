@@ -73,7 +73,7 @@ def test_scales_go_by_several_names(stored: dict[str, float], found: tuple[float
     ],
     ids=str,
 )
-def test_what_is_no_scale_of_a_layer_is_refused(
+def test_tensor_that_is_no_scale_of_a_layer_is_refused(
     change: dict[str, Any], stored: dict[str, float], message: str
 ) -> None:
     with pytest.raises(ModelLoadError, match=message):

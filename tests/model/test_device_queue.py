@@ -72,7 +72,7 @@ def test_a_capture_is_measured_and_nothing_is_freed_in_it(cuda: list[str]) -> No
 
 
 @pytest.mark.parametrize("raises", [True, False])
-def test_what_spoils_a_capture_is_what_is_raised(raises: bool, cuda: list[str]) -> None:
+def test_error_that_spoils_a_capture_is_raised(raises: bool, cuda: list[str]) -> None:
     def work() -> None:
         FakeGraph.made[0].log.append("spoilt")
         if raises:
@@ -85,7 +85,7 @@ def test_what_spoils_a_capture_is_what_is_raised(raises: bool, cuda: list[str]) 
     assert cuda == ["end", "release"]  # which torch left out
 
 
-def test_what_fails_in_python_alone_leaves_nothing_to_be_undone(cuda: list[str]) -> None:
+def test_python_error_in_a_capture_leaves_nothing_to_undo(cuda: list[str]) -> None:
     with pytest.raises(ZeroDivisionError):
         CudaCapturer().capture(lambda: print(1 // 0))
     assert FakeGraph.made[0].log == ["thread_local", "end"]

@@ -80,7 +80,7 @@ async def test_a_model_that_drafts_for_itself_is_always_right(config: dict[str, 
     assert report["completion_tokens"] > least * report["steps"], "so it takes few steps"
 
 
-async def test_what_was_preempted_is_drafted_for_again() -> None:
+async def test_preempted_sequence_is_drafted_for_again() -> None:
     # More than admission keeps room for, so that a small cache preempts.
     tokens, right, report = await drafted(
         prompts(10), mixed(10, 180), num_blocks=60, block_size=8, max_context=400
@@ -89,7 +89,7 @@ async def test_what_was_preempted_is_drafted_for_again() -> None:
     assert right == tokens > 0
 
 
-async def test_what_was_not_drafted_for_is_caught_up_with() -> None:
+async def test_sequence_without_drafts_is_caught_up_with() -> None:
     # Adaptive: drafts come and go, and a cache of one sequence lies still for a while.
     tokens, right, _ = await drafted(prompts(8), mixed(8, 150), _adaptive_drafts=True)
     assert tokens > 0
@@ -100,7 +100,7 @@ async def test_what_was_not_drafted_for_is_caught_up_with() -> None:
     assert right == tokens > 0
 
 
-def test_what_was_run_records_no_more() -> None:
+def test_started_program_records_no_more() -> None:
     kernels = CpuKernels(1)
     program = CpuProgram(kernels)
     table, out = np.arange(12, dtype=np.float32).reshape(4, 3), np.zeros((2, 3), np.float32)

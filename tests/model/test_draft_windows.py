@@ -59,7 +59,7 @@ async def test_a_model_that_drafts_for_itself_is_right(
 
 
 @pytest.mark.parametrize("attention", ["triton", "flashinfer"])
-async def test_it_is_on_a_late_device(
+async def test_draft_is_equal_on_a_late_device(
     attention: str, gemma: tuple[Path, list[list[int]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, expected = gemma

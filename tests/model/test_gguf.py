@@ -221,7 +221,7 @@ async def test_the_demo_model_in_a_file_answers_in_its_chat_format(tmp_path: Pat
         (lambda data: data.replace(b"llama", b"mamba", 1), "'mamba' of .* is not supported"),
     ],
 )
-def test_what_cannot_be_read_is_named(change: Any, message: str, tmp_path: Path) -> None:
+def test_unreadable_file_is_named(change: Any, message: str, tmp_path: Path) -> None:
     _, file = made(tmp_path, "llama", {})
     file.write_bytes(change(file.read_bytes()))
     with pytest.raises(ModelLoadError, match=message):

@@ -163,7 +163,7 @@ def test_experts_keep_their_bits(architecture: str, kind: str, tmp_path: Path) -
     assert len(Loop(make_runner(file)).generate([[1, 2, 3]], 4)[0]) == 4
 
 
-def test_what_no_part_is_there_for_is_named(tmp_path: Path) -> None:
+def test_tensor_without_a_part_is_named(tmp_path: Path) -> None:
     folder, file = made(tmp_path, "qwen3moe")
     write(folder, file, "qwen3moe", "F16", num_experts=7, num_local_experts=7)
     with pytest.raises(ModelLoadError, match=r"'blk\.0\.ffn_gate_inp\.weight' in .* has shape"):

@@ -118,7 +118,7 @@ def test_the_least_recently_used_is_evicted() -> None:
 
 
 @pytest.mark.parametrize("size", [None, 101])
-def test_what_cannot_be_kept_is_tried_once(
+def test_graph_that_cannot_be_kept_is_tried_once(
     size: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     capturer = FakeCapturer([size])

@@ -84,7 +84,7 @@ def test_a_folder_without_config(tmp_path: Path) -> None:
         ({"head_dim": 12}, "multiple of 8"),
     ],
 )
-def test_what_cannot_be_loaded_is_named(
+def test_folder_that_cannot_be_loaded_is_named(
     changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     heads: dict[str, Any] = {"head_dim": 12} if "head_dim" in changes else {}

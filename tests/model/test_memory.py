@@ -39,7 +39,7 @@ sizes = st.integers(0, 200 * GIB)
     block_bytes=st.integers(1, GIB),
     blocks=st.none() | st.integers(1, 10_000),
 )
-def test_what_is_given_is_there(
+def test_given_number_of_blocks_is_there(
     total: int,
     others: int,
     weights: int,
@@ -96,7 +96,7 @@ def test_a_person_reads_where_it_went() -> None:
     ],
     ids=str,
 )
-def test_what_does_not_fit_says_what_to_change(
+def test_error_of_too_little_memory_says_what_to_change(
     changes: dict[str, float], said: str, advice: str
 ) -> None:
     given = {"fraction": None, "graphs": 0, "block_bytes": BLOCK, "block_size": 16} | changes
@@ -120,7 +120,7 @@ def test_a_stage_that_runs_out_of_memory_says_which() -> None:
         raise ValueError("another")
 
 
-def test_what_is_taken_beside_weights_and_cache_is_workspace() -> None:
+def test_memory_beside_weights_and_cache_is_workspace() -> None:
     assert measured(100, 90, 60, weights=40, cache=12) == Measured(100, 10, 40, 8)
     # Numbers that came from different sources never give less than nothing.
     assert measured(100, 90, 30, weights=40, cache=12) == Measured(100, 10, 30, 0)

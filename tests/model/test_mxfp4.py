@@ -78,7 +78,7 @@ def test_its_numbers_are_those_that_are_meant(twins: tuple[Path, Path], ranks: i
             np.testing.assert_array_equal(ours, theirs)
 
 
-def test_they_keep_their_bits(twins: tuple[Path, Path]) -> None:
+def test_weights_keep_their_bits(twins: tuple[Path, Path]) -> None:
     bits = 4 + 8 / 32
     with open_weights(describe(EngineConfig(model=str(twins[0])))) as weights:
         matrix = weights.inputs("model.layers.1.mlp.experts.down_proj[4].T", 64, 64)
@@ -103,7 +103,7 @@ def test_ranks_do_not_divide_a_group() -> None:
         part.columns(slice(0, 48))
 
 
-def test_it_says_what_the_dense_one_says(twins: tuple[Path, Path]) -> None:
+def test_model_equals_its_dense_twin(twins: tuple[Path, Path]) -> None:
     packed, dense = twins
     asked = prompts(4)
     expected = Loop(make_runner(dense)).generate(asked, 12)

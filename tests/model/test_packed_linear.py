@@ -58,7 +58,7 @@ def test_a_layer_computes_what_its_weights_mean(bits: int, group: int, offset: s
     assert (np.abs(out - x @ meant.T) <= bound).all()
 
 
-def test_what_cannot_be_is_refused_by_name() -> None:
+def test_impossible_packing_is_refused_by_name() -> None:
     weights = packed(4, 32)
     scales = CpuTensor(np.ones((OUTPUTS, 2), np.float32))
     floats = CpuTensor(np.ones((OUTPUTS, INPUTS // 2), np.float32))

@@ -45,7 +45,7 @@ def test_numbers_are_the_nearest_that_there_are(
 
 
 @pytest.mark.parametrize(("bits", "kind"), [(8, "Q8_0"), (4, "Q4_0")])
-def test_it_is_the_arithmetic_of_gguf(bits: int, kind: str) -> None:
+def test_quantization_equals_ggufs_arithmetic(bits: int, kind: str) -> None:
     weight = np.random.default_rng(1).standard_normal((64, 128), np.float32)
     number = GGMLQuantizationType[kind]
     theirs = dequantize(quantize(weight, number), number)

@@ -224,9 +224,7 @@ def test_a_model_says_what_its_dense_twin_says(kind: str, family: str, tmp_path:
         ({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}, "'nvfp4-pack"),
     ],
 )
-def test_what_is_not_supported_is_named(
-    config: dict[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_unsupported_scheme_is_named(config: dict[str, Any], message: str, tmp_path: Path) -> None:
     make_model(tmp_path, LlamaConfig, **SIZES)
     edit_json(tmp_path / "config.json", quantization_config=config)
     with pytest.raises(ModelLoadError, match=message):

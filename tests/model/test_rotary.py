@@ -87,12 +87,12 @@ def test_scaled_is_not_plain() -> None:
         ([1], "must be an object"),
     ],
 )
-def test_what_is_not_there_is_refused_by_name(parameters: Any, message: str) -> None:
+def test_unsupported_rope_is_refused_by_name(parameters: Any, message: str) -> None:
     with pytest.raises(ModelLoadError, match=message):
         rotary_table({"rope_scaling": parameters, "max_position_embeddings": 64}, 64, 8)
 
 
-def test_what_does_not_rotate_has_the_angle_0() -> None:
+def test_element_that_does_not_rotate_has_the_angle_0() -> None:
     config = {"rope_scaling": {"partial_rotary_factor": 0.25}, "max_position_embeddings": 64}
     table = rotary_table(config, 64, 8)
     assert (table[:, 8:32] == 1).all()

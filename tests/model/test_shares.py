@@ -55,7 +55,7 @@ def test_outputs_are_divided_by_rows_and_inputs_by_columns(spec: ModelSpec) -> N
     assert np.array_equal(np.concatenate(got, 1), o)
 
 
-def test_of_what_ranks_do_not_divide_the_last_one_has_a_row_of_another(spec: ModelSpec) -> None:
+def test_last_rank_repeats_a_row_where_ranks_do_not_divide(spec: ModelSpec) -> None:
     (alone,) = opened(spec, 1)
     table = numbers(alone.table(EMBEDDING, VOCABULARY, HIDDEN))
     firsts = (0, 33, 66, 98)
@@ -125,7 +125,7 @@ def test_a_reader_that_fails_is_heard_of(tmp_path: Path, monkeypatch: pytest.Mon
             transfer.wait()
 
 
-def test_what_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+def test_missing_tensor_is_named_at_once(tmp_path: Path) -> None:
     make_llama(tmp_path)
     spec = describe(EngineConfig(model=str(tmp_path)))
     with open_weights(spec) as weights:

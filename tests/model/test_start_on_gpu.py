@@ -105,7 +105,7 @@ async def ask(**config: Any) -> tuple[list[tuple[int, ...]], EngineInfo]:
 DISGUISED: dict[str, Any] = {"device": "cuda", "graph_memory_mib": 100}
 
 
-async def test_what_is_left_of_the_memory_is_the_caches(gpu: Gpu) -> None:
+async def test_cache_takes_the_memory_that_is_left(gpu: Gpu) -> None:
     expected, _ = await ask(device="cpu", kv_cache_mib=16)
     answers, info = await ask(**DISGUISED)
     assert answers == expected

@@ -252,7 +252,7 @@ def make(folder: Path, name: str) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_EYES)
-def test_it_says_what_transformers_says(name: str, tmp_path: Path) -> None:
+def test_text_part_equals_transformers(name: str, tmp_path: Path) -> None:
     model = make(tmp_path, name)
     runner = make_runner(tmp_path)
     for prompt in prompts(4):

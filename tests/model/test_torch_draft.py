@@ -34,7 +34,7 @@ async def test_a_model_that_drafts_for_itself_is_right(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_was_fed_meanwhile_is_caught_up_with(
+async def test_tokens_fed_meanwhile_are_caught_up_with(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Adaptive: drafts come and go, and steps between are fed by the device.
@@ -46,7 +46,7 @@ async def test_what_was_fed_meanwhile_is_caught_up_with(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_was_preempted_is_drafted_for_again(
+async def test_preempted_sequence_is_drafted_for_again(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_torch(monkeypatch, kind)
@@ -89,7 +89,7 @@ async def test_drafts_and_answers_are_those_of_the_cpu(
     assert on_cpu[1] > on_cpu[2] > 0
 
 
-def test_it_has_graphs_of_its_own_and_goes_with_its_runner() -> None:
+def test_draft_has_its_own_graphs_and_closes_with_its_runner() -> None:
     runner = start(EngineConfig(draft_model="demo", mode="interactive"), "overlapping")
     draft = runner.draft
     assert isinstance(draft, TorchDraft)

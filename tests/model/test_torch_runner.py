@@ -91,7 +91,7 @@ def test_a_masked_step_says_when_it_waited() -> None:
     assert step.start_ns <= step.waited_ns[0] < step.waited_ns[1] <= step.end_ns
 
 
-def test_what_was_sampled_last_is_fed_to_the_step_behind() -> None:
+def test_last_sampled_token_is_fed_to_the_next_step() -> None:
     runner, model = table_runner(overlap=True)
     model.table[0, 7] = model.table[1, 8] = 1.0
     one = runner.launch(plan(runner, 2))
@@ -159,7 +159,9 @@ def test_every_replay_is_planned_for_its_bucket() -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_what_cannot_be_captured_is_computed(fails: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_step_that_cannot_be_captured_is_computed(
+    fails: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     runner, model = table_runner(graphs=1 << 30 if fails else 1)
     assert runner.graphs is not None
     runner.graphs._capturer.fails = fails  # type: ignore[attr-defined]
@@ -417,7 +419,7 @@ async def test_the_engine_says_what_attends(monkeypatch: pytest.MonkeyPatch) -> 
         assert engine.info.device == "cpu, float32, torch"
 
 
-def test_it_is_told_apart_from_the_rust_runner(demo_model: Path) -> None:
+def test_torch_runner_is_told_apart_from_the_rust_runner(demo_model: Path) -> None:
     config = EngineConfig(device="cpu", num_blocks=8)
     ours, theirs = start(config), CpuRunner.from_config(config)
     assert ours.info == theirs.info

@@ -13,7 +13,7 @@ KINDS = (
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_left_out_is_as_in_transformers(kind: str) -> None:
+def test_defaults_of_windows_equal_transformers(kind: str) -> None:
     config = CONFIG_MAPPING[kind]()
     layers, window = config.num_hidden_layers, getattr(config, "sliding_window", None)
     kinds = getattr(config, "layer_types", None)

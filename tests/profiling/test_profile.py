@@ -337,7 +337,7 @@ async def test_a_running_server_is_watched(tmp_path: Path) -> None:
     assert report.setup["device"] == "simulated, 1 ms a step"
 
 
-def test_what_cannot_be_profiled_is_refused() -> None:
+def test_workload_that_cannot_be_profiled_is_refused() -> None:
     for arguments, message in [
         (["--sweep", "1,x"], "numbers of sequences"),
         (["--attach", "nowhere"], "--attach takes a URL"),
@@ -361,7 +361,7 @@ def test_what_cannot_be_profiled_is_refused() -> None:
         assert message in " ".join(result.output.split())
 
 
-def test_what_is_asked_goes_by_the_engine_that_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workload_goes_by_the_running_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """How much context a device of ``auto`` has room for is known when it runs, not before."""
     asked: list[Job] = []
     read = Readers.read

@@ -65,7 +65,7 @@ def test_equal_block_ids_are_equal_tokens(tmp_path: Path) -> None:
     assert again[1].prompt != third.prompt
 
 
-def test_what_does_not_fit_is_clipped_and_counted_or_refused(tmp_path: Path) -> None:
+def test_request_that_does_not_fit_is_clipped_and_counted_or_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", CSV + "2023-11-16 18:15:59.0000000,50,4000\n")
     with pytest.raises(ConfigError, match="--clip"):
         read_trace(path).workload(vocab_size=500, max_context=512)
@@ -87,7 +87,9 @@ def test_what_does_not_fit_is_clipped_and_counted_or_refused(tmp_path: Path) -> 
         ("t.txt", CSV, "csv or a .jsonl"),
     ],
 )
-def test_what_is_no_trace_is_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_file_that_is_no_trace_is_refused(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         read_trace(write(tmp_path / name, text)).workload(vocab_size=500, max_context=2048)
     with pytest.raises(ConfigError, match="cannot read"):

@@ -58,7 +58,7 @@ def url(example: Server) -> str:
     return example.url()
 
 
-def test_it_answers_openais_client(url: str) -> None:
+def test_ray_app_answers_openais_client(url: str) -> None:
     with client_of(url) as client:
         whole = client.chat.completions.create(
             model=MODEL, messages=[QUESTION], temperature=0, max_tokens=8

@@ -154,7 +154,7 @@ async def test_replicas_get_the_query_of_a_scrape() -> None:
         (("--allow-host", "llm.example"), "--allow-host and --replicas do not go together"),
     ],
 )
-def test_what_has_no_effect_behind_a_router_is_refused(
+def test_setting_without_effect_behind_a_router_is_refused(
     options: tuple[str, ...], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Or the loggers of this process write to stderr from here on, and other tests see no record.

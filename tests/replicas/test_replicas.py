@@ -51,7 +51,7 @@ def test_replicas_are_added_with_the_key_alone(replicas: Replicas) -> None:
     assert httpx.get(f"{replicas.url}/workers").status_code == 401
 
 
-def test_what_one_replica_stores_all_of_them_have(replicas: Replicas) -> None:
+def test_object_stored_by_one_replica_is_found_by_all(replicas: Replicas) -> None:
     body = {"model": "pyengine-demo", "input": "Hello!", "max_output_tokens": 8}
     asked = f"{replicas.url}/v1/responses"
     first = httpx.post(asked, json=body).json()

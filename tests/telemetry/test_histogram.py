@@ -9,7 +9,7 @@ from pyengine.telemetry import HistogramTotal
 EMPTY = HistogramTotal([10, 20, 40], [0, 0, 0, 0], 0)
 
 
-def test_of_nothing_everything_is_zero() -> None:
+def test_empty_histogram_is_zero() -> None:
     assert (EMPTY.count, EMPTY.mean, EMPTY.quantile(0.5), EMPTY.quantile(1)) == (0, 0, 0, 0)
 
 

@@ -119,7 +119,7 @@ def test_killed_writers_harm_nothing() -> None:
     assert all(end == start + 1 and start == step * 3 for start, end, step in mine)
 
 
-def test_what_is_no_recorder_is_refused() -> None:
+def test_memory_that_is_no_recorder_is_refused() -> None:
     mailbox = Mailbox()
     with pytest.raises(ValueError, match="recorder"):
         Recorder.attach(mailbox.descriptors()[0])

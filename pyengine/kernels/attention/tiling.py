@@ -107,8 +107,8 @@ def prefix_tiling_for(
 
 
 def token_counts(heads: Heads, rows: int, most: int) -> list[int]:
-    """Numbers of tokens of ``rows``, up to ``most``, at which tiles begin to be larger or splits are
-    fewest: whatever :func:`tiling_for` gives, it gives for one of them in kind.
+    """Numbers of tokens of ``rows``, up to ``most``, at which tiles begin to be larger or splits
+    are fewest: whatever :func:`tiling_for` gives, it gives for one of them in kind.
     """
     # A tile is for a power of two of query heads; see tiling_for.
     sizes = [rows * (1 << power) // heads.group for power in range(4, 8)]

@@ -43,7 +43,7 @@ impl InstructionSet {
         }
     }
 
-    /// Those that this machine runs, from the plainest to the best. O(1).
+    /// The sets that this machine runs, from the plainest to the best. O(1).
     pub fn all_here() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|set| set.runs_here())
     }

@@ -14,7 +14,7 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// Those that this thread may use now.
+    /// The processors that this thread may use now.
     pub fn new() -> Self {
         Self {
             #[cfg(target_os = "linux")]

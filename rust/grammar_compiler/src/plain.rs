@@ -34,7 +34,7 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
-    /// Of texts, none of which is empty.
+    /// Makes it of texts, none of which is empty.
     pub fn new(by_bytes: FxHashMap<Vec<u8>, Vec<u32>>) -> Self {
         let (texts, lists): (Vec<_>, Vec<_>) =
             by_bytes.into_iter().map(|(text, tokens)| (text, tokens.into_boxed_slice())).unzip();
@@ -44,7 +44,7 @@ impl Texts {
 }
 
 impl Plain {
-    /// Of tokens that stand for text.
+    /// Makes it of tokens that stand for text.
     pub fn new<'a>(tokens: impl Iterator<Item = (u32, &'a [u8])>, vocab_size: usize) -> Self {
         let mut by_length: Vec<Vec<u32>> = Vec::new();
         let (mut counted, mut behind) =

@@ -19,7 +19,7 @@ pub(crate) const MAX_AHEAD: usize = 24;
 
 /// The cases of an expression.
 pub(crate) enum Known {
-    /// They are being computed.
+    /// The cases are being computed.
     Open,
     Cases(Rc<Vec<Case>>),
 }

@@ -24,7 +24,7 @@ pub struct Compiler {
     pub counted: Option<usize>,
     /// Keys come in any order; the most properties of an object, with the bits of a counter of others.
     pub any_order: Option<usize>,
-    /// It does not exclude the names in `properties` from `patternProperties` itself, save from the pattern of all names.
+    /// The compiler does not exclude the names in `properties` from `patternProperties` itself, save from the pattern of all names.
     pub names_apart: bool,
 }
 

@@ -58,7 +58,7 @@ mirror! {
 }
 
 mirror! {
-    /// Whose time it is.
+    /// The owner of a span's time.
     PyTrack as "Track" of pyengine_telemetry::Track { Scheduler, Detokenizer, Frontend, Request, Device, }
 }
 

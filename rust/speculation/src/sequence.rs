@@ -42,7 +42,7 @@ pub(super) struct Sequence {
     since: usize,
 }
 
-/// Of one source, to be compared with the others.
+/// The best of one source, to be compared with the others.
 struct Best {
     source: Source,
     class: Class,

@@ -78,7 +78,7 @@ named! {
 }
 
 named! {
-    /// Whose time a span is. A track of one thread is a timeline without overlaps.
+    /// The owner of a span's time. A track of one thread is a timeline without overlaps.
     Track {
         /// The scheduler's thread: a timeline without gaps.
         Scheduler = "scheduler",

@@ -7,7 +7,7 @@ use crate::math::exp;
 pub struct Running {
     /// The largest.
     pub maximum: f32,
-    /// Of e^(score - maximum).
+    /// Sum of e^(score - maximum).
     pub sum: f32,
 }
 
@@ -16,7 +16,7 @@ impl Running {
     const NONE: Self = Self { maximum: f32::NEG_INFINITY, sum: 0.0 };
 }
 
-/// Of some rows.
+/// Sums of some rows.
 #[derive(Debug, Default)]
 pub struct Sums {
     /// \[rows\].

@@ -217,7 +217,7 @@ fn masks() -> impl Strategy<Value = (Reach, Option<f32>, bool)> {
     (reach, prop::option::of(0.5f32..20.0), any::<bool>())
 }
 
-/// Of a window, and of chunks.
+/// Tokens of a window, and of chunks.
 type Reach = (Option<usize>, Option<usize>);
 
 fn temperatures(some: bool) -> Vec<f32> {

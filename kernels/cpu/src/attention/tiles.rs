@@ -67,9 +67,9 @@ pub struct Values<'a, T> {
     pub ahead: &'a [T],
 }
 
-/// Of queries \[rows, dim\], dim, keys, scores \[rows, width\] and width.
+/// Takes queries \[rows, dim\], dim, keys, scores \[rows, width\] and width.
 type Score<T> = fn(&[f32], usize, Keys<'_, T>, &mut [f32], usize);
-/// Of weights \[rows, width\], width, values, output \[rows, dim\] and dim.
+/// Takes weights \[rows, width\], width, values, output \[rows, dim\] and dim.
 type Weigh<T> = fn(&[f32], usize, Values<'_, T>, &mut [f32], usize);
 
 /// The loops of one instruction set for caches of one type.

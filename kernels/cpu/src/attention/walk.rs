@@ -32,7 +32,7 @@ pub struct Scratch {
     scores: Vec<f32>,
     /// Keys of a chunk, \[dim, width\], where pages are no whole registers.
     keys: Vec<f32>,
-    /// Of a chunk.
+    /// Columns of a chunk.
     columns: Vec<Column>,
     /// Pages of a chunk.
     spans: Vec<Span>,

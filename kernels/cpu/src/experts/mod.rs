@@ -27,7 +27,7 @@ pub struct Layers<'a> {
     pub gate_up: Vec<&'a Linear>,
     /// \[hidden, inner\].
     pub down: Vec<&'a Linear>,
-    /// Of the gates.
+    /// The gates' activation.
     pub activation: Activation,
     /// Weights multiply what goes into an expert, in place of what comes out (Meta, "Llama 4", 2025).
     pub weighs_inputs: bool,

@@ -37,7 +37,7 @@ impl Section {
         }
     }
 
-    /// Of rows that are one tile: weights are read but once, in order, as fast as the memory gives them.
+    /// Adds rows that are one tile: weights are read but once, in order, as fast as the memory gives them.
     fn add_few<W: Plain, X: Sync, U: Element>(
         &self,
         threads: &Threads,
@@ -64,7 +64,7 @@ impl Section {
         });
     }
 
-    /// Of rows that are several tiles: a block of weights stays in the cache for all of them.
+    /// Adds rows that are several tiles: a block of weights stays in the cache for all of them.
     fn add_many<W: Plain, X: Sync, U: Element>(
         &self,
         threads: &Threads,

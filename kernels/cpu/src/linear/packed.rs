@@ -64,7 +64,7 @@ pub struct Packed {
     pub lines: Lines<u32>,
     /// \[panels, groups\]; nothing where there are exponents.
     pub scales: Lines<f32>,
-    /// Of floats: \[panels, groups\].
+    /// Exponents of floats: \[panels, groups\].
     pub exponents: Lines<u8>,
     /// \[panels, groups\], or nothing.
     pub minimums: Lines<f32>,

@@ -26,7 +26,7 @@ const LINE: usize = 64;
 #[derive(Debug)]
 pub struct Slab {
     mapped: NonNull<u8>,
-    /// Of all pages, with those that lie before `start`.
+    /// Bytes of all pages, also before `start`.
     mapped_bytes: usize,
     /// At the border of a huge page.
     start: NonNull<u8>,

@@ -39,7 +39,7 @@ crate::operations! { "avx2,fma";
     to_floats(integers: Integers) -> Floats = _mm256_cvtepi32_ps(integers);
     /// bfloat16 numbers in the low halves of words.
     widen_low(pairs: Integers) -> Floats = _mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs));
-    /// Those in the high halves.
+    /// The bfloat16 numbers in the high halves.
     widen_high(pairs: Integers) -> Floats = _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(-65536)));
     /// a + b.
     plus_integers(a: Integers, b: Integers) -> Integers = _mm256_add_epi32(a, b);

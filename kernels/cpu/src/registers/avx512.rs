@@ -35,7 +35,7 @@ crate::operations! { "avx512f";
     to_floats(integers: Integers) -> Floats = _mm512_cvtepi32_ps(integers);
     /// bfloat16 numbers in the low halves of words.
     widen_low(pairs: Integers) -> Floats = _mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs));
-    /// Those in the high halves.
+    /// The bfloat16 numbers in the high halves.
     widen_high(pairs: Integers) -> Floats = _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536)));
     /// a + b.
     plus_integers(a: Integers, b: Integers) -> Integers = _mm512_add_epi32(a, b);

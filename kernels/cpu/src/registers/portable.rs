@@ -122,7 +122,7 @@ pub fn widen_low(pairs: Integers) -> Floats {
     pairs.map(|pair| f32::from_bits((pair as u32) << 16))
 }
 
-/// Those in the high halves.
+/// The bfloat16 numbers in the high halves.
 #[inline(always)]
 pub fn widen_high(pairs: Integers) -> Floats {
     pairs.map(|pair| f32::from_bits(pair as u32 & 0xffff_0000))

@@ -17,7 +17,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// Of a row in which something is possible, at a temperature above 0.
+    /// Takes a row in which something is possible, and a temperature above 0.
     ///
     /// Where the best is plus infinity, `row` is made to be 0 there and minus infinity elsewhere.
     pub fn new(row: &mut Row, temperature: f32) -> Self {

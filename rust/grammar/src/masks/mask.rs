@@ -22,7 +22,7 @@ pub struct Mask {
 enum Tokens {
     /// So few that their ids take less than a mask.
     Few(Box<[u32]>),
-    /// Those of a base that its owner keeps, and a few more that it lacks, ascending.
+    /// The tokens of a base that its owner keeps, and a few more that it lacks, ascending.
     Over {
         base: Arc<[u32]>,
         more: Box<[u32]>,

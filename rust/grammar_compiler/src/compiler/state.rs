@@ -66,7 +66,7 @@ pub(super) struct Job {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
     Quick,
-    /// It has taken long, and another worker has taken its place.
+    /// The compilation has taken long, and another worker has taken the place of its own.
     Slow,
     /// Its time was up, and its requests were refused.
     Abandoned,

@@ -293,7 +293,7 @@ impl Tokens {
         })
     }
 
-    /// Those of them that begin a list before the comma.
+    /// Tokens of them that begin a list before the comma.
     pub(crate) fn lists(&self) -> &[u32] {
         self.lists.get_or_init(|| {
             let is = |token: &&u32| {

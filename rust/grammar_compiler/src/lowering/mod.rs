@@ -179,7 +179,7 @@ fn named(name: &Option<String>, said: String) -> String {
 
 /// A JSON description for llguidance.
 enum Json {
-    /// It compiles all of it.
+    /// A schema that it compiles whole.
     Schema(Value),
     /// An expression of rules that are written.
     Rules(String),

@@ -133,7 +133,7 @@ impl Strings {
     /// Writes the rule of a marked string; gives its name.
     ///
     /// # Errors
-    /// Those of the writer.
+    /// The errors of the writer.
     pub(crate) fn write(
         &mut self,
         writer: &mut Writer,

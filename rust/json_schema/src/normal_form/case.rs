@@ -62,7 +62,7 @@ pub(crate) struct ArrayCase {
     pub unique: Option<Path>,
     /// All items differ, and the compiler of the result sees to it.
     pub distinct: bool,
-    /// It has less items than may differ, because of this keyword.
+    /// The keyword because of which it has fewer items than may differ.
     pub shortened: Option<Path>,
     pub open: Vec<Path>,
     /// Keywords that are fulfilled by the first items only.

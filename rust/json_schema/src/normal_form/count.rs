@@ -25,17 +25,17 @@ impl Count {
         }
     }
 
-    /// Of both, where no value is of both.
+    /// The count of two disjoint sets of values.
     pub fn plus(self, other: Count) -> Count {
         self.with(other, u64::saturating_add)
     }
 
-    /// Of pairs.
+    /// The count of pairs.
     pub fn times(self, other: Count) -> Count {
         self.with(other, u64::saturating_mul)
     }
 
-    /// Of both, where values may be of both.
+    /// The count of two sets of values that may overlap.
     pub fn or(self, other: Count) -> Count {
         self.with(Count::AtLeast(other.least()), u64::max)
     }

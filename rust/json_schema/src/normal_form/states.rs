@@ -15,7 +15,7 @@ use crate::normalizer::Normalizer;
 /// All states that can be reached.
 pub(crate) struct States {
     pub cases: HashMap<Expr, Rc<Vec<Case>>>,
-    /// Those with a value.
+    /// Expressions with a value.
     pub productive: HashSet<Expr>,
     /// How often each is a child.
     pub uses: HashMap<Expr, usize>,

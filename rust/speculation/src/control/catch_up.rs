@@ -39,7 +39,7 @@ impl CatchUp {
         std::mem::take(&mut self.owed)
     }
 
-    /// It is too dear: what a token takes is believed less and less, and so measured again some day.
+    /// Catching up is too dear: the cost of a token is believed less and less, and so measured again some day.
     pub fn refuse(&mut self) {
         self.token *= 0.98;
     }

@@ -32,7 +32,7 @@ const MAX_FUEL: u64 = 2_000;
 const ENDS: &[u8] = b"\",}";
 /// Verdicts are found where this many bytes must come: few tokens begin with them.
 const MUST_COME: usize = 3;
-/// Of so few tokens that stay in a literal, the longest is followed.
+/// Where no more tokens than this stay in a literal, the longest is followed.
 const FEW: usize = 16;
 
 impl Automaton {

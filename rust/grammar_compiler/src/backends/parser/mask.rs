@@ -26,7 +26,7 @@ use pyengine_grammar::masks::{Mask, State};
 
 /// No text is pending, in the key of a mask.
 const NOTHING_PENDING: u32 = u32::MAX;
-/// Of no place: in the key of a view's mask before repeated items are left out.
+/// No place: in the key of a view's mask before repeated items are left out.
 const NO_PLACE: MemoryId = MemoryId::MAX;
 
 impl States {

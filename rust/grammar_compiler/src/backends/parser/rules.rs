@@ -20,13 +20,13 @@ pub(super) const END: u32 = u32::MAX;
 pub(super) struct Symbol {
     /// The lexeme, of a terminal.
     pub lexeme: Option<u32>,
-    /// It may be empty, ...
+    /// The symbol may be empty, ...
     pub nullable: bool,
     /// ... or may be where its parameter fulfils one of these.
     pub nullable_if: Vec<ParamCond>,
     /// Its one rule is a grammar with lexemes and white space of its own, of this class.
     pub nested: Option<usize>,
-    /// It is an item of an array of different ones.
+    /// The symbol is an item of an array of different items.
     pub is_item: bool,
     /// The first places of its rules, each with its condition.
     pub rules: Vec<(u32, ParamCond)>,

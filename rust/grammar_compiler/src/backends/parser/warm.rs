@@ -20,7 +20,7 @@ use crate::context::Tokens;
 const MAX_MASKS: usize = 512;
 /// Where more tokens may come, it is taken for the inside of a string.
 const MAX_LISTED: usize = 256;
-/// Of so few tokens that may come, each that no other begins with is followed; else the short ones.
+/// Where no more tokens than this may come, each that no other begins with is followed; else the short ones.
 const FEW: usize = 16;
 /// How many bytes a short one has.
 const SHORT: usize = 2;

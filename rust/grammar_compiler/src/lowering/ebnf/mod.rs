@@ -38,7 +38,7 @@ struct Lowering<'a> {
 
 #[derive(Clone)]
 enum Known {
-    /// It is being lowered: a reference to it is recursive, and uses this name.
+    /// The rule is being lowered: a reference to it is recursive, and uses this name.
     Open {
         name: String,
         used: bool,

@@ -35,31 +35,31 @@ pub(crate) enum Node {
 /// The properties of a terminal's language that matter to its neighbours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Lexeme {
-    /// It may end with free text.
+    /// The terminal may end with free text.
     pub(super) open: bool,
-    /// It may be empty.
+    /// The terminal may be empty.
     pub(super) empty: bool,
-    /// It is one text, so its end is known.
+    /// The terminal is one text, so its end is known.
     pub(super) fixed: bool,
 }
 
 impl Lexeme {
-    /// Of a terminal that ends with no free text.
+    /// A terminal that does not end with free text.
     pub(crate) fn closed(empty: bool) -> Self {
         Self { open: false, empty, fixed: false }
     }
 
-    /// Of text without end.
+    /// Text without end.
     pub(crate) fn free() -> Self {
         Self { open: true, empty: true, fixed: false }
     }
 
-    /// Of exactly one text, which is not empty.
+    /// Exactly one text, which is not empty.
     pub(crate) fn fixed() -> Self {
         Self { open: false, empty: false, fixed: true }
     }
 
-    /// Of one after the other.
+    /// One after the other.
     pub(super) fn then(self, next: Self) -> Self {
         Self {
             open: next.open || (self.open && next.empty),
@@ -68,7 +68,7 @@ impl Lexeme {
         }
     }
 
-    /// Of one or the other.
+    /// One or the other.
     pub(super) fn or(self, other: Self) -> Self {
         Self { open: self.open || other.open, empty: self.empty || other.empty, fixed: false }
     }

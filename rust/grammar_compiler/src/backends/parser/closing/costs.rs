@@ -21,7 +21,7 @@ use crate::context::Tokens;
 /// The costs so far.
 #[derive(Default)]
 pub(crate) struct Costs {
-    /// Of what is left of a rule; once it was wanted.
+    /// Distances of rules' rests; made when they are first wanted.
     distances: Option<Distances>,
     /// The shortest texts of lexemes, as far as they are found.
     pub lexemes: Box<[Option<Shortest>]>,
@@ -84,7 +84,7 @@ impl Costs {
         self.distances.as_mut().map_or(NEVER, |distances| distances.of(rules, symbol, parameter))
     }
 
-    /// Those of what is left of a rule from a place on.
+    /// Cost of the rest of a rule from a place on.
     pub fn of_rest(&mut self, rules: &Rules, place: u32, parameter: u64) -> u32 {
         self.distances.as_mut().map_or(NEVER, |distances| distances.rest(rules, place, parameter))
     }

@@ -12,9 +12,9 @@ use crate::backends::parser::rules::{END, Element, Rules};
 /// The distances in one grammar.
 #[derive(Debug, Default)]
 pub(super) struct Distances {
-    /// Of symbols; at least, where the parameter matters.
+    /// Distances of symbols; lower bounds where the parameter matters.
     symbols: Vec<u32>,
-    /// Of what is left of a rule, by place; at least, where it is [open](Self::open).
+    /// Distances of the rests of rules, by place; lower bounds where it is [open](Self::open).
     rest: Vec<u32>,
     /// Whether what is left of a rule needs the parameter of its item, by place.
     open: Vec<bool>,

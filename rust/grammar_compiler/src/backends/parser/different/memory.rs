@@ -47,7 +47,7 @@ enum Entry {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Array {
-    /// Of the item that it stands in.
+    /// The memory of the item that it stands in.
     around: MemoryId,
     seen: SeenId,
 }
@@ -81,7 +81,7 @@ pub(crate) enum Stage {
     Open,
     /// ... or may have.
     Whole,
-    /// It is nested too deeply.
+    /// The value is nested too deeply.
     TooDeep,
 }
 

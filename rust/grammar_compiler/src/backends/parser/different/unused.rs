@@ -43,7 +43,7 @@ struct Node {
 enum Next {
     /// The text ends here, or with the byte; these lexemes have ended.
     End { node: u32, last: Option<u8>, set: SetId },
-    /// It goes on with this byte: a number in the order of [`byte`].
+    /// The text goes on with this byte: a number in the order of [`byte`].
     Byte { node: u32, number: u8 },
 }
 
@@ -57,7 +57,7 @@ fn byte(number: u8) -> u8 {
 }
 
 impl TextsByLength {
-    /// Those from `state` on.
+    /// The texts from `state` on.
     pub fn new(state: StateID) -> Self {
         let first = Node { state, before: 0, byte: 0, depth: 0 };
         let mut made = Self { nodes: vec![first], open: BinaryHeap::new(), made: 0 };

@@ -26,7 +26,7 @@ use self::alphabet::Alphabets;
 
 /// The number of a set of lexemes.
 pub(super) type SetId = u32;
-/// Of a state that was not looked at.
+/// The set of a state that was not looked at.
 const UNKNOWN: SetId = u32::MAX;
 /// The set without lexemes.
 pub(super) const NO_SET: SetId = 0;
@@ -79,7 +79,7 @@ pub(super) struct Lexer {
 
 impl Lexer {
     /// # Errors
-    /// It is too large.
+    /// The lexer is too large.
     pub fn new(grammar: &Arc<CGrammar>, limits: &ParserLimits, once: &SkippedOnce) -> Result<Self> {
         let mut limits = limits.clone();
         let spec = grammar.lexer_spec();

@@ -27,7 +27,7 @@ use pyengine_grammar::masks::Mask;
 
 /// A verdict's number.
 pub(crate) type VerdictId = u32;
-/// Of a state that was not looked at.
+/// The verdict of a state that was not looked at.
 const UNKNOWN: VerdictId = u32::MAX;
 /// The number of what comes behind a way out.
 pub(crate) type BehindId = u32;
@@ -41,7 +41,7 @@ pub(crate) struct Verdict {
 
 /// What a state says of the tokens that take a way out.
 pub(crate) struct Behind {
-    /// Those that end with the lexeme, or stay in the next one.
+    /// Tokens that end with the lexeme, or stay in the next one.
     pub tokens: Box<[u32]>,
     pub ways_out: Arc<[WayOut]>,
 }

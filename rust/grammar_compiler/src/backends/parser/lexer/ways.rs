@@ -100,7 +100,7 @@ impl Texts {
 
 /// Tokens by what they have after a lexeme.
 pub(crate) struct After {
-    /// Those that end with the lexeme, or with the byte after it.
+    /// Tokens that end with the lexeme, or with the byte after it.
     pub ended: Box<[u32]>,
     pub texts: plain::Texts,
 }

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pyengine.async_engine import AsyncEngine
     from pyengine.chat.answer import ChatAnswer, ChatUpdate, ToolCall, ToolCallDelta
     from pyengine.chat.generation import ChatGeneration
     from pyengine.chat.tools import Named, Tool
@@ -39,12 +40,12 @@ if TYPE_CHECKING:
         structural_tag,
     )
     from pyengine.http.asgi import asgi_app
-    from pyengine.library.engines import AsyncEngine, Engine
     from pyengine.logprobs import TokenLogprob, TopLogprob
     from pyengine.request.embedding import Embedding
     from pyengine.request.generation import Generation
     from pyengine.sampling import SamplingParams
     from pyengine.settings.config import EngineConfig
+    from pyengine.sync_engine import Engine
 
 __all__ = [
     "AsyncEngine",
@@ -94,7 +95,8 @@ _MODULES = {
     "pyengine.http.asgi": ("asgi_app",),
     "pyengine.request.embedding": ("Embedding",),
     "pyengine.request.generation": ("Generation",),
-    "pyengine.library.engines": ("AsyncEngine", "Engine"),
+    "pyengine.async_engine": ("AsyncEngine",),
+    "pyengine.sync_engine": ("Engine",),
     "pyengine.chat.answer": (
         "ChatAnswer",
         "ChatUpdate",

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
-from pyengine.async_engine import AsyncEngine, ChatKeywords
+from pyengine.async_engine import AsyncEngine
+from pyengine.async_engine.endpoints import Namespace, with_completions
 from pyengine.chat.answer import ChatAnswer, ChatUpdate
+from pyengine.chat.options import ChatKeywords
 from pyengine.completion import Completion, Update
 from pyengine.errors import EngineDeadError
 from pyengine.request.embedding import Embedding
@@ -37,14 +39,12 @@ class Engine:
         with Engine() as engine:
             print(engine.chat([{"role": "user", "content": "Hello!"}]).text)
 
-    Any thread may call it, several at once: their requests run in one batch.
+    As :class:`AsyncEngine` without a loop. Any thread may call it, several at once: their requests
+    run in one batch.
 
     Attributes:
         engine: The async engine, on a loop in a thread of its own.
-        kind: The class of that engine.
     """
-
-    kind: type[AsyncEngine] = AsyncEngine
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Engine:
         **settings: Any,
     ) -> None:
         """Take what :class:`AsyncEngine` takes; returns when the model is loaded."""
-        self.engine = self.kind(model, config=config, **settings)
+        self.engine = AsyncEngine(model, config=config, **settings)
         self._lock = threading.Lock()
         self._closed = False
         self._loop = asyncio.new_event_loop()
@@ -98,6 +98,7 @@ class Engine:
             return self._run(self._whole(lambda: self.engine.generate(one, params, **options)))
         return self._run(self._batch(cast("Sequence[Prompt]", prompt), params, options))
 
+    @with_completions
     def chat(
         self,
         messages: Sequence[dict[str, Any]],
@@ -147,6 +148,14 @@ class Engine:
     ) -> Iterator[ChatUpdate]:
         """Answer a conversation update by update; leaving the loop early aborts."""
         return self._stream(lambda: self.engine.chat(messages, params, **options))
+
+    completions = Namespace("completions")
+    embeddings = Namespace("embeddings")
+    responses = Namespace("responses")
+
+    def endpoint(self, name: str) -> Any:
+        """The endpoint that OpenAI's client calls ``name``, as the namespaces have it."""
+        return self.engine.endpoint(name).blocking(self._run)
 
     def close(self) -> None:
         """End every request and stop. Idempotent."""

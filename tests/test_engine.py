@@ -142,7 +142,7 @@ def _too_large(submit: Submit, key: RequestKey) -> Submit:
 
 
 async def test_a_request_that_no_mailbox_holds_fails_alone(engine: AsyncEngine) -> None:
-    frontend = engine.frontend
+    frontend = engine.connection.frontend
     assert frontend is not None
     running = engine.generate("Go on", LONG)
     (actor,) = frontend.requests.values()

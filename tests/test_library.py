@@ -129,7 +129,7 @@ def test_without_a_loop() -> None:
         stream: Any = engine.chat.completions.create(messages=HELLO, stream=True, **GREEDY)
         text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
         assert text == whole.choices[0].message.content == engine.chat(HELLO).text
-        with engine.completions.create(prompt="Once", stream=True, max_tokens=900) as cut:  # type: ignore[union-attr]
+        with engine.completions.create(prompt="Once", stream=True, max_tokens=900) as cut:
             assert next(cut)
         vectors: Any = engine.embeddings.create(input=["Once", "upon"], dimensions=8)
         assert [len(each.embedding) for each in vectors.data] == [8, 8]

@@ -180,12 +180,12 @@ async def test_tokens_from_before_a_restart_count() -> None:
                 if len(actor.tokens) >= 20:
                     break
             generation.abort()
-            assert engine.frontend is not None
+            assert engine.connection.frontend is not None
             again, before = actor.continued(), [*actor.tokens]  # those on their way come yet
-            fresh = engine.frontend.submit(
+            fresh = engine.connection.frontend.submit(
                 type(again)(
                     **{f: getattr(again, f) for f in again.__struct_fields__}
-                    | {"key": engine.frontend.next_key()}
+                    | {"key": engine.connection.frontend.next_key()}
                 )
             )
             completion = await fresh.completion()

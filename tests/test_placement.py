@@ -120,7 +120,7 @@ async def test_a_stopped_engine_is_noticed_and_goes_on() -> None:
         assert "it has not run for" in str(engine.waits_for)
         os.kill(engine_process(engine), signal.SIGCONT)
         assert first.token_ids + await tokens_of(running) == whole.token_ids
-        assert (engine.waits_for, engine.restarts) == (None, 0)
+        assert (engine.waits_for, engine.connection.restarts) == (None, 0)
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ async def test_a_hung_engine_is_replaced() -> None:
         os.kill(hung, signal.SIGSTOP)
         assert first.token_ids + await tokens_of(running) == whole.token_ids
         assert engine_process(engine) != hung
-        assert engine.restarts == 1
+        assert engine.connection.restarts == 1
         report = await engine.report()
         assert report["held"] == report["running"] == report["waiting"] == 0
 
@@ -180,7 +180,7 @@ async def test_a_request_that_brings_the_engine_down_twice_is_failed_and_the_oth
             await anext(generation)
 
         async def crash_whenever_it_runs() -> None:
-            frontend = engine.frontend
+            frontend = engine.connection.frontend
             assert frontend is not None
             pid = None
             while number in frontend.requests:

@@ -94,7 +94,7 @@ async def test_answers_are_the_same_wherever_they_are_prepared(
 ) -> None:
     on_thread = engine.chat(LONG, GREEDY)
     updates = [update async for update in on_thread]
-    monkeypatch.setattr("pyengine.async_engine.is_small", lambda *_: True)
+    monkeypatch.setattr("pyengine.async_engine.prompts.is_small", lambda *_: True)
     on_loop = await engine.chat(LONG, GREEDY)
     assert "".join(update.text for update in updates) == on_loop.text
     assert (await on_thread).token_ids == on_loop.token_ids
@@ -152,6 +152,8 @@ async def test_dropped_and_cancelled_preparations_leave_nothing(
 async def test_request_that_began_unread_is_aborted_when_it_is_dropped(engine: AsyncEngine) -> None:
     endless = SamplingParams(temperature=0, max_tokens=500, ignore_eos=True)
     answer = engine.chat(LONG, endless)
-    await until(lambda: engine.frontend is not None and engine.frontend.requests)
+    await until(
+        lambda: engine.connection.frontend is not None and engine.connection.frontend.requests
+    )
     del answer
     await engine.drained()

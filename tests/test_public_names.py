@@ -7,9 +7,7 @@ import pytest
 
 import pyengine
 from pyengine import AsyncEngine, Engine
-from pyengine.async_engine import AsyncEngine as PlainEngine
-from pyengine.async_engine import ChatKeywords
-from pyengine.library.namespaces import BlockingChat, Chat
+from pyengine.chat.options import ChatKeywords, ChatOptions
 from pyengine.request.options import (
     EmbedKeywords,
     GenerateKeywords,
@@ -46,19 +44,41 @@ def test_keywords_that_are_passed_on_are_those_that_are_taken() -> None:
     shared = set(RequestKeywords.__annotations__)
     assert {*GenerateKeywords.__annotations__, "pooling"} == _keywords(RequestOptions)
     assert set(EmbedKeywords.__annotations__) < shared
-    assert set(ChatKeywords.__annotations__) - shared == _keywords(PlainEngine.chat)
-    assert shared < set(ChatKeywords.__annotations__)
+    # Only the endpoints' requests say how a prompt ends, and where their tools stand.
+    of_endpoints = {"add_generation_prompt", "continue_final_message", "parameters_at"}
+    chat = _keywords(ChatOptions) - of_endpoints
+    assert set(ChatKeywords.__annotations__) == shared | chat
     takes: dict[Any, Any] = {
         AsyncEngine.embed: EmbedKeywords,
         AsyncEngine.generate: GenerateKeywords,
         Engine.generate: GenerateKeywords,
         Engine.stream: GenerateKeywords,
-        Chat.__call__: ChatKeywords,
-        BlockingChat.__call__: ChatKeywords,
+        AsyncEngine.chat: ChatKeywords,
+        Engine.chat: ChatKeywords,
         Engine.stream_chat: ChatKeywords,
     }
     for method, keywords in takes.items():
         assert inspect.signature(method).parameters["options"].annotation == Unpack[keywords]
+
+
+EMBEDDED = """
+import asyncio, sys
+import pyengine
+
+async def main():
+    async with pyengine.AsyncEngine() as engine:
+        params = pyengine.SamplingParams(max_tokens=4)
+        assert (await engine.chat([{"role": "user", "content": "Hello!"}], params)).token_ids
+        print(sorted(name for name in sys.modules if name.startswith(("pyengine.http", "granian"))))
+        assert engine.completions.create
+        assert "pyengine.http.app" in sys.modules
+
+asyncio.run(main())
+"""
+
+
+def test_embedded_engine_loads_no_http_layer_before_an_endpoint_is_asked() -> None:
+    assert python(EMBEDDED).strip() == "[]"
 
 
 def test_a_name_that_is_not_there() -> None:

@@ -368,7 +368,7 @@ async def test_a_successors_requests_are_not_aborted_with_the_dead_ones() -> Non
         old, new = (
             other.submit(msgspec.structs.replace(template, key=other.next_key())) for _ in range(2)
         )
-        engine.abort_frontend(0, new.submit.key.request)
+        engine.connection.abort_frontend(0, new.submit.key.request)
         with pytest.raises(RequestAbortedError):
             await old.completion()
         assert (await new.completion()).usage.completion_tokens == 20

@@ -1,48 +1,57 @@
 """The engine as an async library: :class:`AsyncEngine`.
 
-Here are conversations; what an engine does with plain texts is in :mod:`.texts`.
+::
+
+    chat, generate, embed ──► prompts.py ──► requests.py ──► request.connection ──► the engine
+    chat.completions.create ──► endpoints.py ──► pyengine.library
 """
 
 import asyncio
 import copy
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Self, Unpack, cast, overload
 
-from pyengine._core import Stage
-from pyengine.async_engine.texts import Prepared, TextEngine, is_spelled
+from pyengine._core import Track
+from pyengine.async_engine.construction import constructed
+from pyengine.async_engine.endpoints import (
+    Endpoints,
+    Namespace,
+    load_endpoints,
+    with_completions,
+)
+from pyengine.async_engine.prompts import Conversation, Prompts
+from pyengine.async_engine.requests import Prepared, Requests
 from pyengine.chat.answer_spec import AnswerSpec
-from pyengine.chat.content_tokens import Prompt
 from pyengine.chat.generation import ChatGeneration
-from pyengine.chat.handler import ON_LOOP_SECONDS, ChatHandler, is_small
-from pyengine.chat.messages import Message, read_messages
-from pyengine.chat.options import ChatOptions, made_options
-from pyengine.chat.sandbox import TemplateTimeoutError
-from pyengine.chat.tools import Tool, ToolChoice
-from pyengine.grammar.description import Grammar
-from pyengine.request.options import RequestKeywords, RequestOptions
+from pyengine.chat.handler import ChatHandler
+from pyengine.chat.messages import Message
+from pyengine.chat.options import ChatKeywords, ChatOptions, made_options
+from pyengine.chat.tools import Tool
+from pyengine.logprobs import TokenLogprob
+from pyengine.messages import Report
+from pyengine.model.progress import Progress
+from pyengine.model.vectors import VectorSpec, read_vectors
+from pyengine.model.weights.folder import fetched, model_folder, served_names
+from pyengine.placement import Placement, PlacementName
+from pyengine.queues import EngineInfo
+from pyengine.request.admission import Admission
+from pyengine.request.connection import Connection
+from pyengine.request.embedding import Embedding, VectorForm
+from pyengine.request.generation import Generation
+from pyengine.request.generation_config import GenerationConfig, generation_config
+from pyengine.request.options import EmbedKeywords, GenerateKeywords, RequestOptions
 from pyengine.request.submission import checked_params
 from pyengine.sampling import SamplingParams
-from pyengine.tokenizer import OFF_LOOP_CHARACTERS
+from pyengine.settings.config import EngineConfig
+from pyengine.telemetry import Totals
+from pyengine.tokenizer import OFF_LOOP_CHARACTERS, Tokenizer
 
-Conversation = tuple[list[Message], list[dict[str, Any]]]
-"""Messages, and for each of them the other variables that the template reads."""
-
-
-class ChatKeywords(RequestKeywords, total=False):
-    """The keywords of :meth:`AsyncEngine.chat`."""
-
-    tools: Sequence[Tool | dict[str, Any]]
-    tool_choice: ToolChoice | dict[str, Any]
-    allowed_tools: Collection[str] | None
-    parallel_tool_calls: bool
-    grammar: Grammar | None
-    reasoning: bool | None
-    chat_template: str | None
-    template_arguments: dict[str, Any] | None
+_PROMPT_ALONE = SamplingParams(max_tokens=0)
 
 
-class AsyncEngine(TextEngine):
+class AsyncEngine:
     """An LLM engine in your asyncio service::
 
         async with AsyncEngine() as engine:
@@ -54,12 +63,14 @@ class AsyncEngine(TextEngine):
     it runs in one of its own, out of reach of what the service does with the GIL; if that process
     dies, another is started and every request goes on where it was.
 
+    ``engine.chat.completions.create(...)``, and the same of ``completions``, ``embeddings`` and
+    ``responses``, take and give what OpenAI's client does; see :mod:`pyengine.library`.
+
     Attributes:
         config: The configuration of the engine.
-        ready: Whether requests are taken.
-        failure: The error that made loading fail, or killed the engine; else None.
+        placement: Where the engine runs.
+        connection: The engine's start, deaths and end.
         dead: An event, set when the engine has died for good.
-        info: Context length, vocabulary size and KV blocks, once started.
         model_names: The names that the model answers to.
         tokenizer: The model's tokenizer, once started.
         generation_config: What the model's folder says of sampling, once started.
@@ -70,29 +81,158 @@ class AsyncEngine(TextEngine):
         admission: Counts requests whose answers are still to be prepared, for an HTTP layer.
     """
 
+    tokenizer: Tokenizer
     handler: ChatHandler
+    vectors: VectorSpec
+    _requests: Requests
 
-    async def _read_folder(self, folder: Path) -> None:
-        """Read chat template and chat format, too."""
-        await super()._read_folder(folder)
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        *,
+        config: EngineConfig | None = None,
+        placement: PlacementName | Placement = "thread",
+        **settings: Any,
+    ) -> None:
+        """Take a ``config``, or a model and settings of :class:`EngineConfig` by name.
+
+        With ``placement="thread"``, ``logits_processors`` may hold objects too; see
+        :mod:`pyengine.logits_processors`.
+
+        Raises:
+            ConfigError: A setting does not exist, or is out of its range.
+        """
+        self.config, self.placement = constructed(model, config, placement, settings)
+        self.model_names = served_names(self.config)
+        slot = self.placement.frontend_slot()
+        self.recorder = slot.recorder
+        self.timeline = self.recorder.timeline(Track.FRONTEND)
+        self.generation_config = GenerationConfig()
+        self.admission = Admission(self.config, slot.heartbeat, slot.index)
+        self.connection = Connection(self.config, self.placement, self.timeline)
+        self.dead = self.connection.dead
+
+    async def start(self, progress: Progress | None = None) -> None:
+        """Load the model on a thread and begin to take requests. A second call waits for the first.
+
+        Args:
+            progress: Called with (bytes loaded, bytes in all) on the loading thread; before that,
+                if the model is downloaded, with the bytes of that.
+
+        Raises:
+            ModelLoadError: The model cannot be had or read.
+        """
+        await self.connection.start(self._read_model, progress)
+
+    async def _read_model(self, progress: Progress | None) -> EngineConfig:
+        """Download the model, if need be, and read what its folder says beside its weights."""
+        self.config = config = await asyncio.to_thread(fetched, self.config, progress)
+        folder = await asyncio.to_thread(model_folder, config.model)
+        self.tokenizer = await asyncio.to_thread(Tokenizer.from_folder, folder)
+        if config.generation_config == "auto":
+            self.generation_config = await asyncio.to_thread(generation_config, folder)
+        self.vectors = await asyncio.to_thread(read_vectors, folder)
         self.handler = await asyncio.to_thread(
-            ChatHandler.from_folder, folder, self.config, self.tokenizer, self.model_name
+            ChatHandler.from_folder, folder, config, self.tokenizer, self.model_name
         )
+        self._requests = Requests(
+            self.connection, self.tokenizer, self.timeline, self.vectors, self.model_name
+        )
+        return config
 
+    async def close(self) -> None:
+        """End every request, stop the engine, free its memory and what it stored. Idempotent."""
+        await self.connection.close()
+        if "_endpoints" in self.__dict__:
+            await self._endpoints.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def sleep(self) -> None:
+        """End the engine, so that all its memory is free, until :meth:`wake_up`.
+
+        Requests wait meanwhile, those that run too: they go on with the same tokens. Their prompts
+        are computed again then; deadlines are looked at then. Does nothing if it sleeps already.
+
+        Raises:
+            ConfigError: The engine runs in this process, which cannot end it.
+            PyengineError: It is not started, or has died.
+        """
+        await self.connection.sleep()
+
+    async def wake_up(self) -> None:
+        """Start the engine again after :meth:`sleep`; all requests go on. Slow: loads the model.
+
+        Raises:
+            PyengineError: The model cannot be loaded now; the engine sleeps on.
+        """
+        await self.connection.wake_up()
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are taken."""
+        return self.connection.ready
+
+    @property
+    def asleep(self) -> bool:
+        """Whether the engine was ended until :meth:`wake_up`; requests wait."""
+        return self.connection.asleep
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error that made loading fail, or killed the engine; else None."""
+        return self.connection.failure
+
+    @property
+    def waits_for(self) -> str | None:
+        """What requests wait for before the engine works on them; None while it does."""
+        return self.connection.waits_for
+
+    @property
+    def info(self) -> EngineInfo:
+        """Context length, vocabulary size and KV blocks.
+
+        Raises:
+            NotReadyError: The model is still being loaded.
+        """
+        return self.connection.info
+
+    @property
+    def model_name(self) -> str:
+        """The first name that the model answers to."""
+        return self.model_names[0]
+
+    @property
+    def max_context(self) -> int:
+        """Longest prompt and answer together, in tokens."""
+        return self.info.max_context
+
+    @property
+    def default_sampling_params(self) -> SamplingParams:
+        """The sampling parameters of a request that gives none: once the engine has started, those
+        of the model's generation_config.json, unless the setting ``generation_config`` is ``none``.
+        """
+        return self.generation_config.params
+
+    @property
+    def _prompts(self) -> Prompts:
+        return Prompts(self.max_context, self.tokenizer, self.handler, self.timeline)
+
+    @with_completions
     def chat(
         self,
         messages: Sequence[dict[str, Any]],
         params: SamplingParams | None = None,
-        *,
-        tools: Sequence[Tool | dict[str, Any]] = (),
-        tool_choice: ToolChoice | dict[str, Any] = "auto",
-        allowed_tools: Collection[str] | None = None,
-        parallel_tool_calls: bool = True,
-        grammar: Grammar | None = None,
-        reasoning: bool | None = None,
-        chat_template: str | None = None,
-        template_arguments: dict[str, Any] | None = None,
-        **options: Unpack[RequestKeywords],
+        **options: Unpack[ChatKeywords],
     ) -> ChatGeneration:
         """Answer a conversation, through the model's chat template and in its chat format::
 
@@ -106,77 +246,56 @@ class AsyncEngine(TextEngine):
             messages: Role and content each, as in OpenAI's chat completions; an answer's
                 :attr:`~pyengine.chat.answer.ChatAnswer.message` is one.
             params: As :meth:`generate` takes them.
-            tools: Functions that the model may call, as in OpenAI's chat completions or as Tools.
-                Its calls follow their schemas.
-            tool_choice: ``none``, ``auto``, ``required``, ``Named(tool)``, or OpenAI's object.
-            allowed_tools: Names of those that may be called; None is all of them.
-            parallel_tool_calls: Whether several may be called at once.
-            grammar: The grammar of the answer's text; reasoning may come before it, and calls in
-                its place.
-            reasoning: Whether the model thinks first, where its template has a switch for that;
-                None leaves it as it is.
-            chat_template: A template in the place of the model's own, within the same limits.
-            template_arguments: Further variables for the template.
-            options: As :meth:`generate` takes them: priority, timeout, prediction and so on.
+            options: As :class:`~pyengine.chat.options.ChatOptions` has them: tools, tool_choice,
+                allowed_tools, parallel_tool_calls, grammar, reasoning, chat_template and
+                template_arguments; and as :meth:`generate` takes them: priority, timeout,
+                prediction and so on. Calls follow the schemas of their tools. The grammar is that
+                of the answer's text; reasoning may come before it, and calls in its place.
 
         Raises:
             InvalidRequestError: The model has no template, or it refuses the messages; or the model
                 cannot do what is wanted.
         """
-        chat_options = made_options(
-            tools=tools,
-            tool_choice=tool_choice,
-            allowed_tools=allowed_tools,
-            parallel_tool_calls=parallel_tool_calls,
-            grammar=grammar,
-            reasoning=reasoning,
-            chat_template=chat_template,
-            template_arguments=template_arguments,
-        )
-        self._connected()
+        self.connection.connected()
+        chat_options, others = made_options(options)
         checked = checked_params(params, self.default_sampling_params)
-        if chat_template is not None:
-            given = copy.copy(messages)  # which the caller may change meanwhile
-            return self._answer_later(
-                lambda handler: self._read(given, handler), checked, chat_options, options
-            )
-        read = self._read(messages, self.handler)
-        spec = self._spec_on_loop(read, checked, chat_options)
-        if spec is None or not _is_short(spec.prompt):
-            return self._answer_later(lambda _: read, checked, chat_options, options, spec)
-        token_ids = self._chat_tokens(spec.prompt, self.handler)
-        asked = RequestOptions(grammar=spec.grammar, **options)
-        return spec.answer(self.begin(token_ids, spec.params, asked))
-
-    def _answer_later(
-        self,
-        read: Callable[[ChatHandler], Conversation],
-        params: SamplingParams,
-        chat_options: ChatOptions,
-        options: RequestKeywords,
-        spec: AnswerSpec | None = None,
-    ) -> ChatGeneration:
-        """Answer a conversation whose prompt is prepared on threads.
-
-        Args:
-            read: Gives the messages, as the template of a handler wants them.
-            params: As they were validated.
-            chat_options: The options of :meth:`chat`.
-            options: The keywords of the request.
-            spec: How the conversation is answered, where it was rendered already.
-        """
+        prompts, spec, conversation = self._prompts, None, None
+        if chat_options.chat_template is None:
+            conversation = prompts.read(messages)
+            spec = prompts.spec_on_loop(conversation, checked, chat_options)
+            if spec is not None and (ids := prompts.tokens_on_loop(spec.prompt)) is not None:
+                asked = RequestOptions(grammar=spec.grammar, **others)
+                return spec.answer(self.begin(ids, spec.params, asked))
+        given = copy.copy(messages)  # which the caller may change meanwhile
         specs: list[AnswerSpec] = []
 
-        async def prepare() -> Prepared:
-            handler = await self._handler_of(chat_options)
-            made = spec or await self._spec_on_thread(handler, read(handler), params, chat_options)
-            specs.append(made)
-            token_ids = await self._tokens_of(made.prompt, handler)
-            return token_ids, made.params, RequestOptions(grammar=made.grammar, **options)
+        def read(handler: ChatHandler) -> Conversation:
+            return prompts.read(given, handler) if conversation is None else conversation
 
-        spelled = is_spelled(params, options.get("prompt_logprobs"))
-        generation = self._begin_later(prepare(), spelled=spelled)
+        async def prepared() -> Prepared:
+            made, token_ids = await prompts.prepare(read, checked, chat_options, spec)
+            specs.append(made)
+            return token_ids, made.params, RequestOptions(grammar=made.grammar, **others)
+
+        scored = others.get("prompt_logprobs")
+        generation = self._requests.begin_later(prepared(), checked, scored)
         return ChatGeneration(generation, lambda: specs[0].reading())
+
+    async def prepare(
+        self, messages: Sequence[Message], params: SamplingParams, options: ChatOptions
+    ) -> tuple[AnswerSpec, list[int]]:
+        """How a conversation is answered, and the token ids of its prompt.
+
+        A large conversation, and a template that takes its time, go to a thread.
+
+        Raises:
+            InvalidRequestError: As :meth:`ChatHandler.prepare`.
+            ContextLengthError: It is so long that it cannot fit the context.
+        """
+        conversation = messages, ()
+        prompts = self._prompts
+        spec = prompts.spec_on_loop(conversation, params, options)
+        return await prompts.prepare(lambda _: conversation, params, options, spec)
 
     def render(
         self,
@@ -191,101 +310,184 @@ class AsyncEngine(TextEngine):
 
         Takes and raises what :meth:`chat` does.
         """
-        chat_options = made_options(
-            tools=tools,
-            reasoning=reasoning,
-            chat_template=chat_template,
-            template_arguments=template_arguments,
+        options, _ = made_options(
+            {
+                "tools": tools,
+                "reasoning": reasoning,
+                "chat_template": chat_template,
+                "template_arguments": template_arguments,
+            }
         )
-        handler = self.handler.for_template(chat_template)
-        read, others = self._read(messages, handler)
-        self.timeline.begin()
-        prompt, _ = handler.render(read, chat_options, others)
-        self.timeline.end_span(Stage.TEMPLATE)
-        return self._chat_tokens(prompt, handler)
+        return self._prompts.render(messages, options)
 
-    def _chat_tokens(self, prompt: Prompt, handler: ChatHandler) -> list[int]:
-        """The token ids of a conversation; refuses one that cannot fit the context."""
-        self.tokenizer.check_length(prompt.text, self.max_context)
-        token_ids = handler.encode(prompt)
-        self.timeline.end_span(Stage.TOKENIZE)
-        return token_ids
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams | None = None,
+        **options: Unpack[GenerateKeywords],
+    ) -> Generation:
+        """Continue ``prompt``: iterate the result for updates, or await it for the whole.
 
-    async def prepare(
-        self, messages: Sequence[Message], params: SamplingParams, options: ChatOptions
-    ) -> tuple[AnswerSpec, list[int]]:
-        """How a conversation is answered, and the token ids of its prompt.
+        Returns at once. A long text is tokenized on a thread; its errors are raised where the
+        result is awaited.
 
-        A large conversation, and a template that takes its time, go to a thread.
+        Args:
+            prompt: Text, or token ids.
+            params: How tokens are chosen and when to end; None is
+                :attr:`default_sampling_params`.
+            options: As :class:`~pyengine.request.options.RequestOptions` has them: priority,
+                tenant, cache_salt, timeout, grammar, close_grammar, prediction, prompt_logprobs,
+                prompt_logprobs_from and logits_processors.
 
         Raises:
-            InvalidRequestError: As :meth:`ChatHandler.prepare`.
+            InvalidRequestError: A parameter is out of its range, or the prompt is empty.
+            ContextLengthError: Prompt and ``max_tokens`` do not fit the context.
+            OverloadedError: The queue is full.
+            NotReadyError: The model is still being loaded.
+            EngineDeadError: The engine has stopped.
+        """
+        self.connection.connected()
+        checked = checked_params(params, self.default_sampling_params)
+        asked = RequestOptions(**options)
+        if not isinstance(prompt, str) or len(prompt) < OFF_LOOP_CHARACTERS:
+            return self.begin(prompt, checked, asked)
+        text = prompt
+
+        async def tokenized() -> Prepared:
+            return await self.encode(text), checked, asked
+
+        return self._requests.begin_later(tokenized(), checked, asked.prompt_logprobs)
+
+    def begin(
+        self, prompt: str | Sequence[int], params: SamplingParams, options: RequestOptions
+    ) -> Generation:
+        """As :meth:`generate`, with ``params`` that were validated: once for many answers."""
+        self.connection.connected()
+        return self._requests.begin(prompt, params, options)
+
+    async def prompt_logprobs(
+        self,
+        prompt: str | Sequence[int],
+        top: int = 0,
+        first: int = 0,
+        **options: Unpack[EmbedKeywords],
+    ) -> list[TokenLogprob | None]:
+        """The log-probability of each token of ``prompt`` after those before it; None of the first.
+
+        Args:
+            prompt: Text, or token ids.
+            top: How many most likely tokens are told in the place of each, 0 to 20.
+            first: Tokens up to this one are left out, and are None: what lies before it may come
+                from the prefix cache.
+            options: As :meth:`generate` takes them: priority, tenant, cache_salt and timeout.
+
+        Raises:
+            PyengineError: As :meth:`generate`.
+        """
+        self.connection.connected()
+        token_ids = await self.encode(prompt) if isinstance(prompt, str) else prompt
+        asked = RequestOptions(**options, prompt_logprobs=top, prompt_logprobs_from=first)
+        scored = (await self.begin(token_ids, _PROMPT_ALONE, asked)).prompt_logprobs
+        assert scored is not None
+        return scored
+
+    # To a type checker a str is also a sequence of prompts; the first overload that fits counts.
+    @overload
+    async def embed(  # type: ignore[overload-overlap]
+        self,
+        prompt: str | Sequence[int],
+        *,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        **options: Unpack[EmbedKeywords],
+    ) -> Embedding: ...
+    @overload
+    async def embed(
+        self,
+        prompt: Sequence[str | Sequence[int]],
+        *,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        **options: Unpack[EmbedKeywords],
+    ) -> list[Embedding]: ...
+    async def embed(
+        self,
+        prompt: str | Sequence[int] | Sequence[str | Sequence[int]],
+        *,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        **options: Unpack[EmbedKeywords],
+    ) -> Embedding | list[Embedding]:
+        """The vector of a prompt, or of several in one batch, as the model's folder wants it made.
+
+        A folder without ``modules.json`` is of a model that was not trained for vectors
+        (``engine.vectors.declared`` is false): its last token's state is what there is.
+
+        Args:
+            prompt: Text or token ids, or several of them.
+            dimensions: How many numbers, the first of those that there are; None is all.
+            normalize: Whether a vector has length 1; None is as the model has it.
+            options: As :meth:`generate` takes them: priority, tenant, cache_salt and timeout.
+
+        Raises:
+            InvalidRequestError: The model gives no vectors, or a parameter is out of its range.
+            PyengineError: As :meth:`generate`.
+        """
+        self.connection.connected()
+        form = VectorForm(dimensions, normalize)
+        form.check(self.vectors)
+        one = isinstance(prompt, str) or (bool(prompt) and all(isinstance(t, int) for t in prompt))
+        prompts = cast("Sequence[str | Sequence[int]]", [prompt] if one else prompt)
+        token_ids = [await self.encode(each) if isinstance(each, str) else each for each in prompts]
+        asked = RequestOptions(**options, pooling=self.vectors.pooling)
+        params = SamplingParams()
+        generations = [self.begin(each, params, asked) for each in token_ids]
+        embeddings = []
+        for generation in generations:
+            usage = (await generation).usage
+            embeddings.append(Embedding(form.of(generation.vector, self.vectors), usage))
+        return embeddings[0] if one else embeddings
+
+    async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The token ids of a prompt; a long text is tokenized on a thread.
+
+        Raises:
             ContextLengthError: It is so long that it cannot fit the context.
         """
-        read: Conversation = list(messages), []
-        spec, handler = self._spec_on_loop(read, params, options), await self._handler_of(options)
-        if spec is None:
-            spec = await self._spec_on_thread(handler, read, params, options)
-        return spec, await self._tokens_of(spec.prompt, handler)
+        return await self._prompts.encode(text, add_special_tokens=add_special_tokens)
 
-    def _spec_on_loop(
-        self, read: Conversation, params: SamplingParams, options: ChatOptions
-    ) -> AnswerSpec | None:
-        """Renders a conversation that takes a few milliseconds; None for any other."""
-        messages, others = read
-        if options.chat_template is not None or not is_small(messages, options):
-            return None
-        start = self.timeline.begin()
-        try:
-            return self.handler.prepare(messages, params, options, others, ON_LOOP_SECONDS)
-        except TemplateTimeoutError:
-            return None
-        finally:
-            self.timeline.span(Stage.TEMPLATE, start)
+    async def report(self) -> dict[str, int]:
+        """KV blocks free, cached and held, requests running and waiting, and the step counters."""
+        return (await self.metrics()).stats
 
-    async def _spec_on_thread(
-        self,
-        handler: ChatHandler,
-        read: Conversation,
-        params: SamplingParams,
-        options: ChatOptions,
-    ) -> AnswerSpec:
-        """Renders a conversation beside the loop."""
-        messages, others = read
-        start = self.timeline.begin()
-        spec = await asyncio.to_thread(handler.prepare, messages, params, options, others)
-        self.timeline.span(Stage.TEMPLATE, start)
-        return spec
+    async def metrics(self) -> Report:
+        """All counters, distributions and times, taken at one moment between two steps."""
+        return await self.connection.connected().report()
 
-    async def _tokens_of(self, prompt: Prompt, handler: ChatHandler) -> list[int]:
-        """Tokenizes a prompt, beside the loop unless it is short.
+    async def telemetry(self) -> Totals:
+        """Time of each stage since the engine started; the difference of two is a window."""
+        return (await self.metrics()).telemetry
 
-        Raises:
-            ContextLengthError: The prompt cannot fit the context.
+    async def reset_prefix_cache(self) -> int:
+        """Forget all cached prefixes but those that running requests hold.
+
+        Returns the number of KV blocks that were cached and are free now.
         """
-        start = self.timeline.begin()
-        self.tokenizer.check_length(prompt.text, self.max_context)
-        if _is_short(prompt):
-            token_ids = handler.encode(prompt)
-        else:
-            token_ids = await asyncio.to_thread(handler.encode, prompt)
-        self.timeline.span(Stage.TOKENIZE, start)
-        return token_ids
+        return await self.connection.connected().reset_prefix_cache()
 
-    async def _handler_of(self, options: ChatOptions) -> ChatHandler:
-        """The handler of a request, whose own template is compiled on a thread."""
-        if options.chat_template is None:
-            return self.handler
-        return await asyncio.to_thread(self.handler.for_template, options.chat_template)
+    async def drained(self) -> None:
+        """Wait until no request is left."""
+        self.connection.connected()
+        await self._requests.drained()
 
-    def _read(self, messages: Sequence[dict[str, Any]], handler: ChatHandler) -> Conversation:
-        """The messages of a conversation, and what else each has for the template."""
-        self._connected()
-        template = handler.template
-        read = read_messages(messages, () if template is None else template.message_keys)
-        return [message for message, _ in read], [others for _, others in read]
+    completions = Namespace("completions")
+    embeddings = Namespace("embeddings")
+    responses = Namespace("responses")
 
+    def endpoint(self, name: str) -> Any:
+        """The endpoint that OpenAI's client calls ``name``, as the namespaces have it."""
+        return self._endpoints.endpoint(name)
 
-def _is_short(prompt: Prompt) -> bool:
-    """Whether a prompt may be tokenized on the loop."""
-    return prompt.respelled is None and len(prompt.text) < OFF_LOOP_CHARACTERS
+    @cached_property
+    def _endpoints(self) -> Endpoints:
+        return load_endpoints(self)

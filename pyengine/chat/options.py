@@ -1,12 +1,13 @@
 """The options of a chat request besides sampling, and how callers may spell them."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from pyengine.chat.tools import Named, Tool, ToolChoice
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar import Grammar
+from pyengine.request.options import RequestKeywords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,27 @@ class ChatOptions:
         if self.allowed_tools is None:
             return tuple(self.tools)
         return tuple(tool for tool in self.tools if tool.name in self.allowed_tools)
+
+
+class ConversationKeywords(TypedDict, total=False):
+    """The keywords of ``chat`` that :class:`ChatOptions` describes, as callers spell them.
+
+    A tool is a Tool or a dict as in OpenAI's chat completions; the tool choice may be OpenAI's
+    object, too.
+    """
+
+    tools: Sequence[Tool | dict[str, Any]]
+    tool_choice: ToolChoice | dict[str, Any]
+    allowed_tools: Collection[str] | None
+    parallel_tool_calls: bool
+    grammar: Grammar | None
+    reasoning: bool | None
+    chat_template: str | None
+    template_arguments: Mapping[str, Any] | None
+
+
+class ChatKeywords(ConversationKeywords, RequestKeywords, total=False):
+    """The keywords of ``chat``: those of a conversation, and those of any request."""
 
 
 def made_tools(given: Sequence[Tool | Mapping[str, Any]]) -> tuple[Tool, ...]:
@@ -108,62 +130,53 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 100 else text[:100] + "…"
 
 
-def made_options(
-    *,
-    tools: Sequence[Tool | Mapping[str, Any]] = (),
-    tool_choice: Any = "auto",
-    allowed_tools: Collection[str] | None = None,
-    parallel_tool_calls: bool = True,
-    grammar: Grammar | None = None,
-    reasoning: bool | None = None,
-    chat_template: str | None = None,
-    template_arguments: Mapping[str, Any] | None = None,
-) -> ChatOptions:
-    """The options that a caller of the library gives, checked.
+def made_options(given: ChatKeywords) -> tuple[ChatOptions, RequestKeywords]:
+    """Returns the options of a chat request that a caller of the library gives, checked, and the
+    other keywords, which are those of any request.
 
     Raises:
         InvalidRequestError: An argument is not what it should be; named.
+        TypeError: There is no such keyword.
     """
-
-    def check(name: str, holds: bool, wanted: str, value: Any) -> None:
-        if not holds:
+    rest: dict[str, Any] = dict(given)
+    chat = {name: rest.pop(name) for name in ConversationKeywords.__annotations__ if name in rest}
+    if unknown := rest.keys() - RequestKeywords.__annotations__:
+        raise TypeError(f"chat() got an unexpected keyword argument {min(unknown)!r}")
+    for name, (holds, wanted) in _CHECKS.items():
+        if name in chat and not holds(chat[name]):
             raise InvalidRequestError(
-                f"'{name}' must be {wanted}, not {_shown(value)}", param=name, code="invalid_type"
+                f"'{name}' must be {wanted}, not {_shown(chat[name])}",
+                param=name,
+                code="invalid_type",
             )
-
-    check("tools", _is_list(tools), "a list", tools)
-    named = allowed_tools is None or (
-        isinstance(allowed_tools, Collection)
-        and not isinstance(allowed_tools, str)
-        and all(isinstance(name, str) for name in allowed_tools)
-    )
-    check("allowed_tools", named, "names of tools", allowed_tools)
-    check(
-        "parallel_tool_calls", isinstance(parallel_tool_calls, bool), "a bool", parallel_tool_calls
-    )
-    check("grammar", grammar is None or isinstance(grammar, Grammar), "a Grammar", grammar)
-    check("reasoning", reasoning is None or isinstance(reasoning, bool), "a bool", reasoning)
-    is_template = chat_template is None or isinstance(chat_template, str)
-    check("chat_template", is_template, "a text", chat_template)
-    arguments = {} if template_arguments is None else template_arguments
-    check("template_arguments", isinstance(arguments, Mapping), "a dict", arguments)
-    choice, allowed = made_choice(tool_choice)
-    if allowed is not None and allowed_tools is not None:
+    choice, allowed = made_choice(chat.pop("tool_choice", "auto"))
+    named = chat.pop("allowed_tools", None)
+    if allowed is not None and named is not None:
         raise InvalidRequestError(
             "'tool_choice' and 'allowed_tools' both say which tools may be called; give one",
             param="allowed_tools",
         )
-    return ChatOptions(
-        tools=made_tools(tools),
-        tool_choice=choice,
-        allowed_tools=allowed if allowed_tools is None else frozenset(allowed_tools),
-        parallel_tool_calls=parallel_tool_calls,
-        grammar=grammar,
-        reasoning=reasoning,
-        chat_template=chat_template,
-        template_arguments=arguments,
-    )
+    chat["tools"] = made_tools(chat.get("tools", ()))
+    chat["template_arguments"] = chat.get("template_arguments") or {}
+    chat["allowed_tools"] = allowed if named is None else frozenset(named)
+    return ChatOptions(tool_choice=choice, **chat), cast("RequestKeywords", rest)
+
+
+def _are_names(value: Any) -> bool:
+    some = isinstance(value, Collection) and not isinstance(value, str)
+    return some and all(isinstance(name, str) for name in value)
 
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "tools": (_is_list, "a list"),
+    "allowed_tools": (lambda given: given is None or _are_names(given), "names of tools"),
+    "parallel_tool_calls": (lambda given: isinstance(given, bool), "a bool"),
+    "grammar": (lambda given: isinstance(given, Grammar | None), "a Grammar"),
+    "reasoning": (lambda given: isinstance(given, bool | None), "a bool"),
+    "chat_template": (lambda given: isinstance(given, str | None), "a text"),
+    "template_arguments": (lambda given: isinstance(given, Mapping | None), "a dict"),
+}

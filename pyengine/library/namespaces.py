@@ -3,20 +3,19 @@
 Each ``create`` takes the fields of the endpoint's request as keywords, and ``extra_body``.
 """
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any, Generic, TypeVar, Unpack, cast
+from collections.abc import Callable, Coroutine, Iterator
+from functools import cached_property
+from typing import Any, Generic, TypeVar, cast
 
-from pyengine.async_engine import AsyncEngine, ChatKeywords
-from pyengine.chat.answer import ChatAnswer
-from pyengine.chat.generation import ChatGeneration
+from pyengine.async_engine import AsyncEngine
+from pyengine.http.app import App
+from pyengine.http.limits import Limits
 from pyengine.http.openai.schema.chat import ChatResponse
 from pyengine.http.openai.schema.completions import CompletionResponse
 from pyengine.http.openai.schema.embeddings import EmbeddingResponse
 from pyengine.http.openai.schema.response_object import ResponseObject
 from pyengine.library.answers import ChatChunk, ResponseEvent, TextChunk
 from pyengine.library.client import AsyncStream, LocalClient
-from pyengine.sampling import SamplingParams
-from pyengine.sync_engine import Engine
 
 Whole = TypeVar("Whole")
 Part = TypeVar("Part")
@@ -43,6 +42,10 @@ class Endpoint(Generic[Whole, Part]):
                 the engine is full, and so on.
         """
         return await self._client().create(self._path, fields, self._whole, self._part)
+
+    def blocking(self, run: Run) -> "BlockingEndpoint[Whole, Part]":
+        """Returns the endpoint for code without a loop; ``run`` drives its coroutines."""
+        return BlockingEndpoint(self, run)
 
 
 class Stream(Generic[Part]):
@@ -93,50 +96,31 @@ class BlockingEndpoint(Generic[Whole, Part]):
         return cast("Whole", answer)
 
 
-class Chat:
-    """``engine.chat``: a method, and the namespace of ``completions``."""
+# By the names of OpenAI's client: the path, the type of a whole answer and that of a chunk.
+_ENDPOINTS: dict[str, tuple[str, type[Any], type[Any]]] = {
+    "chat.completions": ("/v1/chat/completions", ChatResponse, ChatChunk),
+    "completions": ("/v1/completions", CompletionResponse, TextChunk),
+    "embeddings": ("/v1/embeddings", EmbeddingResponse, dict),
+    "responses": ("/v1/responses", ResponseObject, ResponseEvent),
+}
 
-    def __init__(self, engine: AsyncEngine, client: Callable[[], LocalClient]) -> None:
+
+class LocalEndpoints:
+    """The endpoints of an engine. Lives on the loop of that."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
-        self.completions = Endpoint(client, "/v1/chat/completions", ChatResponse, ChatChunk)
 
-    def __call__(
-        self,
-        messages: Sequence[dict[str, Any]],
-        params: SamplingParams | None = None,
-        **options: Unpack[ChatKeywords],
-    ) -> ChatGeneration:
-        """See :meth:`pyengine.async_engine.AsyncEngine.chat`."""
-        return AsyncEngine.chat(self._engine, messages, params, **options)
+    def endpoint(self, name: str) -> Endpoint[Any, Any]:
+        """Returns the endpoint that OpenAI's client calls ``name``."""
+        return Endpoint(lambda: self._client, *_ENDPOINTS[name])
 
+    @cached_property
+    def _client(self) -> LocalClient:
+        # Templates of requests are taken: they are the caller's own.
+        return LocalClient(App(self._engine, Limits(request_templates=True)))
 
-class BlockingChat:
-    """``engine.chat`` of the engine without a loop."""
-
-    def __init__(self, engine: Engine, chat: Chat, run: Run) -> None:
-        self._engine = engine
-        self.completions = BlockingEndpoint(chat.completions, run)
-
-    def __call__(
-        self,
-        messages: Sequence[dict[str, Any]],
-        params: SamplingParams | None = None,
-        **options: Unpack[ChatKeywords],
-    ) -> ChatAnswer:
-        """See :meth:`pyengine.sync_engine.Engine.chat`."""
-        return Engine.chat(self._engine, messages, params, **options)
-
-
-def text_endpoint(client: Callable[[], LocalClient]) -> Endpoint[CompletionResponse, TextChunk]:
-    """``engine.completions``."""
-    return Endpoint(client, "/v1/completions", CompletionResponse, TextChunk)
-
-
-def vector_endpoint(client: Callable[[], LocalClient]) -> Endpoint[EmbeddingResponse, Any]:
-    """``engine.embeddings``."""
-    return Endpoint(client, "/v1/embeddings", EmbeddingResponse, dict)
-
-
-def response_endpoint(client: Callable[[], LocalClient]) -> Endpoint[ResponseObject, ResponseEvent]:
-    """``engine.responses``."""
-    return Endpoint(client, "/v1/responses", ResponseObject, ResponseEvent)
+    async def close(self) -> None:
+        """Forget what was stored. Idempotent."""
+        if "_client" in self.__dict__:
+            await self._client.close()

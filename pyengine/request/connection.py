@@ -1,10 +1,12 @@
 """An event loop's connection to an engine: start, restarts after a death, end."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from pyengine._core import Timeline
 from pyengine.actors.actor import ActorRef
 from pyengine.errors import EngineDeadError, NotReadyError, release_frames
+from pyengine.messages import RequestKey, encode_abort_frontend
 from pyengine.model.progress import Progress
 from pyengine.placement import Placement, Watcher
 from pyengine.queues import EngineInfo
@@ -14,8 +16,6 @@ from pyengine.settings.config import EngineConfig
 
 class Connection:
     """A Frontend and the engine behind it. Belongs to the loop that starts it.
-
-    The base of :class:`pyengine.AsyncEngine`, which adds tokenizer and chat template.
 
     ::
 
@@ -49,12 +49,17 @@ class Connection:
         self.asleep = False
         self._down = False
 
-    async def start(self, progress: Progress | None = None) -> None:
+    async def start(
+        self,
+        read: Callable[[Progress | None], Awaitable[EngineConfig]],
+        progress: Progress | None = None,
+    ) -> None:
         """Load the model on a thread and begin to take requests. A second call waits for the first.
 
         Args:
-            progress: Called with (bytes loaded, bytes in all) on the loading thread; before that,
-                if the model is downloaded, with the bytes of that.
+            read: Reads the model's folder before the engine is started, and returns the
+                configuration to start it with; its failure is the start's.
+            progress: As :meth:`pyengine.AsyncEngine.start` takes it.
 
         Raises:
             ModelLoadError: The model cannot be had or read.
@@ -62,16 +67,17 @@ class Connection:
         if self._closed:
             raise EngineDeadError("the engine was closed; make a new one")
         if self._starting is None:
-            self._starting = asyncio.create_task(self._start(progress))
+            self._starting = asyncio.create_task(self._start(read, progress))
         await asyncio.shield(self._starting)
 
-    async def _prepare(self, progress: Progress | None) -> None:
-        """Called before the engine is started; its failure is the start's."""
-
-    async def _start(self, progress: Progress | None) -> None:
+    async def _start(
+        self,
+        read: Callable[[Progress | None], Awaitable[EngineConfig]],
+        progress: Progress | None,
+    ) -> None:
         watcher = Watcher(self._on_down, self._on_up, self._on_go_on, self._on_death)
         try:
-            await self._prepare(progress)
+            self.config = await read(progress)
             self._info = await self.placement.start(self.config, progress, watcher)
         except BaseException as error:
             # The error is kept. The locals of the frames it passed hold weights and caches.
@@ -94,7 +100,7 @@ class Connection:
             self.frontend.engine_died()
         self.ready = True
 
-    def _connected(self) -> Frontend:
+    def connected(self) -> Frontend:
         """The frontend of an engine that takes requests.
 
         Raises:
@@ -123,7 +129,7 @@ class Connection:
         Raises:
             NotReadyError: The model is still being loaded.
         """
-        self._connected()
+        self.connected()
         assert self._info is not None
         return self._info
 
@@ -154,26 +160,23 @@ class Connection:
         """Engines that took the place of one that died or hung."""
         return self._heartbeat.restarts
 
-    async def sleep(self) -> None:
-        """End the engine, so that all its memory is free, until :meth:`wake_up`.
+    def abort_frontend(self, index: int, below: int) -> None:
+        """End the requests of frontend ``index``, whose process died, with numbers under ``below``.
 
-        Requests wait meanwhile, those that run too: they go on with the same tokens. Their prompts
-        are computed again then; deadlines are looked at then. Does nothing if it sleeps already.
-
-        Raises:
-            ConfigError: The engine runs in this process, which cannot end it.
-            PyengineError: It is not started, or has died.
+        For the process that started the engine and those of the frontends; see
+        :mod:`pyengine.http.serving.supervisor`.
         """
-        self._connected()
+        if self.frontend is not None:
+            self.frontend.send(encode_abort_frontend(RequestKey(index, below)))
+
+    async def sleep(self) -> None:
+        """See :meth:`pyengine.AsyncEngine.sleep`."""
+        self.connected()
         await self.placement.sleep()
 
     async def wake_up(self) -> None:
-        """Start the engine again after :meth:`sleep`; all requests go on. Slow: loads the model.
-
-        Raises:
-            PyengineError: The model cannot be loaded now; the engine sleeps on.
-        """
-        self._connected()
+        """See :meth:`pyengine.AsyncEngine.wake_up`."""
+        self.connected()
         await self.placement.wake_up()
 
     async def close(self) -> None:

@@ -175,7 +175,11 @@ async def test_a_request_that_is_stopped_with_the_engine_says_so(
         asked = asyncio.create_task(
             http.post("/v1/completions", json={**ASKED, "max_tokens": 400, "ignore_eos": True})
         )
-        await until(lambda: engine.frontend is not None and bool(engine.frontend.requests))
+        await until(
+            lambda: (
+                engine.connection.frontend is not None and bool(engine.connection.frontend.requests)
+            )
+        )
         await engine.close()
         answer = await asked
     assert answer.json()["error"] == {

@@ -106,12 +106,12 @@ class EngineCollector(Collector):
         yield self._gauge(
             "engine_step_age_seconds",
             "Time since the step under way began; 0 without one.",
-            [((), engine.step_s)],
+            [((), engine.connection.step_s)],
         )
         yield self._counter(
             "engine_restarts",
             "Engines that were started in the place of one that died or hung.",
-            [((), engine.restarts)],
+            [((), engine.connection.restarts)],
         )
 
     def _stored(self) -> Iterator[Metric]:

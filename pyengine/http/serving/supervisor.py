@@ -188,7 +188,7 @@ class Supervisor:
             self._commands.left(index)
             lives += 1
             # Before its successor's first request: end what the dead worker left running.
-            self.engine.abort_frontend(index, lives * REQUESTS_OF_A_LIFE)
+            self.engine.connection.abort_frontend(index, lives * REQUESTS_OF_A_LIFE)
             status = await child.ended()
             if self._stopping:
                 self.broken_off |= status == BROKEN_OFF or status < 0

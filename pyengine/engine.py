@@ -34,18 +34,15 @@ from pyengine.chat.formats import format_of
 from pyengine.chat.template_source import TemplateSource
 from pyengine.logits_processors import Call, LogitsProcessor, LogitsProcessors, load_processors
 from pyengine.model.cache_groups import allocated
-from pyengine.model.devices import load_runner, sized
+from pyengine.model.devices import load_runner, settled
 from pyengine.model.progress import Progress
-from pyengine.model.runner import ModelRunner, kind_of
+from pyengine.model.runner import ModelRunner
 from pyengine.model.weights.folder import model_folder
 from pyengine.queues import EngineInfo, Queues
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry import Totals
 from pyengine.tokenizer import Tokenizer
 
-# Prompt tokens beside decodes, by kind of device: with so many a processor multiplies as fast as it
-# reads weights, and each one more makes the step longer.
-PREFILL_BESIDE_DECODES = {"cpu": 32}
 DETOKENIZER_MAILBOX_BYTES = 1 << 22
 
 
@@ -137,7 +134,7 @@ class EngineActors:
         form = format_of(None if template is None else template.for_tools, config.chat_format)
         ends = tokenizer.token_ids(form.stop_tokens) if form else ()
         calls = load_processors(config.logits_processors, processors)
-        config = sized(config)
+        config = settled(config)
         runner = load_runner(config, progress)
         try:
             return cls(config, runner, tokenizer, queues, ends, LogitsProcessors(calls))
@@ -204,7 +201,7 @@ def _planner(
         max_waiting=config.max_waiting,
         prefill_chunk=config.prefill_chunk or 0,
         prefill_beside_decodes=(
-            config.prefill_beside_decodes or PREFILL_BESIDE_DECODES.get(kind_of(runner.device), 0)
+            config.prefill_beside_decodes or config.device_spec.prefill_beside_decodes
         ),
         short_context=runner.info.short_context or 0,
         timeline=timeline,

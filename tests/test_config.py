@@ -1,13 +1,15 @@
 """What fits which device, and what is refused by name."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pyengine import AsyncEngine, EngineConfig
+from pyengine.devices import DEVICES, cuda
+from pyengine.devices.cpu import CPU
 from pyengine.errors import ConfigError
-from pyengine.model import devices
-from pyengine.model.devices import load_runner, settled
+from pyengine.model.devices import settled
 from pyengine.model.spec import describe
 
 
@@ -45,7 +47,7 @@ def test_settings_that_do_not_fit_are_refused_by_name(settings: dict[str, Any], 
 
 @pytest.mark.parametrize("gpu", [False, True])
 def test_auto_is_the_gpu_where_there_is_one(gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "_has_gpu", lambda: gpu)
+    monkeypatch.setattr(cuda, "_has_gpu", lambda: gpu)
     assert settled(EngineConfig()).device == ("cuda" if gpu else "cpu")
     assert settled(EngineConfig(device="cpu")).device == "cpu"
 
@@ -54,12 +56,12 @@ def test_settings_that_auto_contradicts_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = EngineConfig(kv_cache_dtype="float8_e4m3")
-    monkeypatch.setattr(devices, "_has_gpu", lambda: False)
+    monkeypatch.setattr(cuda, "_has_gpu", lambda: False)
     with pytest.raises(ConfigError, match="'kv_cache_dtype'"):
-        load_runner(config)
+        settled(config)
     with pytest.raises(ConfigError, match="torch sees no GPU"):
-        load_runner(EngineConfig(device="cuda"))
-    monkeypatch.setattr(devices, "_has_gpu", lambda: True)
+        settled(EngineConfig(device="cuda"))
+    monkeypatch.setattr(cuda, "_has_gpu", lambda: True)
     assert settled(config).device == "cuda"
 
 
@@ -118,12 +120,13 @@ def test_limits_of_a_server_are_those_of_its_gpu(monkeypatch: pytest.MonkeyPatch
     assert EngineConfig(mode="server", device="cpu").most_requests == 256 + server.max_waiting
     assert given.most_requests >= 256 + given.max_waiting
 
-    monkeypatch.setattr(devices, "_gpu_bytes", lambda: h200)
-    monkeypatch.setattr(devices, "_torch_has_cuda", lambda: True)
-    assert limits(devices.sized(server)) == (1024, 8192)
-    assert limits(devices.sized(EngineConfig(mode="server", device="cpu"))) == (256, 2048)
-    monkeypatch.setattr(devices, "_torch_has_cuda", lambda: False)  # auto is the CPU then
-    assert limits(devices.sized(server)) == (256, 2048)
+    with_gpu = replace(cuda.CUDA, missing=lambda: None, memory_bytes=lambda: h200)
+    monkeypatch.setitem(DEVICES, "cuda", with_gpu)
+    monkeypatch.setattr("pyengine.model.devices.AUTOMATIC", (with_gpu, CPU))
+    assert limits(settled(server)) == (1024, 8192)
+    assert limits(settled(EngineConfig(mode="server", device="cpu"))) == (256, 2048)
+    monkeypatch.setattr("pyengine.model.devices.AUTOMATIC", (CPU,))
+    assert limits(settled(server)) == (256, 2048)
 
 
 def test_settings_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ LAYERS = (
     ("settings", "messages", "queues", "sampling"),
     ("distributed.group",),
     (
-        "actors.actor", "actors.heartbeat", "demo", "grammar",
+        "actors.actor", "actors.heartbeat", "demo", "grammar", "devices",
         "kernels", "logits_processors", "logprobs", "logs", "placement.children", "telemetry",
         "tokenizer", "validation",
     ),

@@ -98,12 +98,12 @@ find_spec = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "torch" else find_spec(name, *rest)
 sys.modules["torch"] = None
 from pyengine.errors import ConfigError
-from pyengine.model.devices import load_runner, settled
+from pyengine.model.devices import settled
 from pyengine.settings.config import EngineConfig
 assert settled(EngineConfig()).device == "cpu"
 for settings in ({"device": "cuda"}, {"tensor_parallel": 2}):
     try:
-        load_runner(EngineConfig(**settings))
+        settled(EngineConfig(**settings))
     except ConfigError as error:
         print(error.param, error)
 """

@@ -111,6 +111,7 @@ def use_torch(monkeypatch: pytest.MonkeyPatch, kind: str = "plain") -> list[Torc
         runners.append(start(config, kind))
         return runners[-1]
 
+    monkeypatch.setattr("pyengine.engine.settled", lambda config: config)
     monkeypatch.setattr("pyengine.engine.load_runner", load)
     return runners
 

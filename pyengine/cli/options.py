@@ -16,6 +16,7 @@ import msgspec
 
 from pyengine._core import DEFAULT_PROPOSERS, PROPOSERS
 from pyengine.cli.parameters import settings
+from pyengine.devices import device_names, find_device
 from pyengine.errors import ConfigError, InvalidRequestError
 from pyengine.sampling import MODEL_DEFAULTS, SamplingParams
 from pyengine.settings.choices import ChatFormatName
@@ -200,6 +201,8 @@ def flag_of(name: str, hint: Any, text: str, *, negatable: bool) -> Callable[[Co
     """A click option for a field of type ``hint``, None unless given."""
     flag = spelled(name)
     kind = next((arg for arg in get_args(hint) if arg is not NoneType), hint)
+    if name == "device":
+        return click.option(flag, type=_Device(), default=None, help=text)
     if get_origin(hint) is dict:
         text += """ A JSON object, such as '{"5": -100}'."""
         return click.option(flag, type=_Json(hint), default=None, help=text)
@@ -216,6 +219,24 @@ def flag_of(name: str, hint: Any, text: str, *, negatable: bool) -> Callable[[Co
         spelling = f"{flag}/--no-{flag[2:]}" if negatable else flag
         return click.option(spelling, is_flag=True, default=None, help=text)
     return click.option(flag, type=kind, default=None, help=text)
+
+
+class _Device(click.ParamType):  # type: ignore[type-arg]
+    """The name of a device, which may be that of a package outside."""
+
+    name = "device"
+
+    def get_metavar(self, param: Any, ctx: Any) -> str:
+        """All names, listed only when help is shown."""
+        return f"[{'|'.join(device_names())}]"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The name, or a message that lists those that there are."""
+        try:
+            find_device(value)
+        except ConfigError as error:
+            self.fail(error.message, param, ctx)
+        return value
 
 
 class _Json(click.ParamType):  # type: ignore[type-arg]

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pyengine._core import StepLayout
 from pyengine.distributed.group import TorchGroup, host_store
 from pyengine.distributed.ranks import Ranks, rank_config
-from pyengine.distributed.start import rank_device, start_rank
+from pyengine.distributed.start import rank_start
 from pyengine.distributed.wire import Kind, Ranges
 from pyengine.errors import PyengineError
 from pyengine.model.batch import StepBuffers
@@ -120,7 +120,8 @@ class ParallelRunner:
             EngineDeadError: A rank died.
         """
         config = rank_config(config, os.cpu_count() or 1)
-        device = rank_device(config, 0)
+        starts = rank_start(config)
+        device = starts.device(config, 0)
         ranks = Ranks(config)
         try:
             store = host_store()
@@ -130,7 +131,7 @@ class ParallelRunner:
                 ranks.on_failure = group.abort
                 ranks.check()
                 of_all = ranks.progress(progress) if progress else None
-                mine = start_rank(device, config, group, of_all)
+                mine = starts.start(device, config, group, of_all)
             except PyengineError:
                 raise
             except Exception as error:

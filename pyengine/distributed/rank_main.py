@@ -93,10 +93,11 @@ def main(descriptor: int) -> int:
     try:
         # torch reads the environment that this sets.
         from pyengine.distributed.group import TorchGroup, host_store
-        from pyengine.distributed.start import rank_device, start_rank
+        from pyengine.distributed.start import rank_start
 
         config = begin.config
-        device = rank_device(config, begin.rank)
+        starts = rank_start(config)
+        device = starts.device(config, begin.rank)
         line.send(Here())
         meet = next_message(line)
         assert isinstance(meet, Meet)
@@ -104,7 +105,7 @@ def main(descriptor: int) -> int:
             target=end_with, args=(line,), name="pyengine-control", daemon=True
         ).start()
         group = TorchGroup(host_store(meet.port), begin.rank, config.tensor_parallel, device)
-        runner = start_rank(
+        runner = starts.start(
             device, config, group, lambda done, total: line.send(Loading(done, total))
         )
         gc.collect()

@@ -261,6 +261,7 @@ class Ranks:
 
 
 def rank_config(config: EngineConfig, cores: int) -> EngineConfig:
-    """``config`` for one of its ranks: on the CPU the ranks divide the threads."""
-    threads = config.threads or max(1, cores // config.tensor_parallel)
-    return replace(config, threads=threads) if config.device == "cpu" else config
+    """``config`` for one of its ranks: ranks that compute with threads divide them."""
+    if "threads" in config.device_spec.lacks:
+        return config
+    return replace(config, threads=config.threads or max(1, cores // config.tensor_parallel))

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from pyengine._core import StepLayout, pick_allowed
 from pyengine.errors import ConfigError
 from pyengine.model.batch import BufferRing, StepBuffers
+from pyengine.model.progress import Progress
 from pyengine.model.runner import LogProbs, ModelInfo, Sampled
 from pyengine.model.spec import describe, make_layout
 from pyengine.settings.config import EngineConfig
@@ -140,8 +141,13 @@ class SimulatedRunner:
         return []
 
     @classmethod
-    def from_config(cls, config: EngineConfig) -> "SimulatedRunner":
-        """The device of ``config``, speaking the printable tokens of its model's tokenizer."""
+    def from_config(
+        cls, config: EngineConfig, progress: Progress | None = None
+    ) -> "SimulatedRunner":
+        """The device of ``config``, speaking the printable tokens of its model's tokenizer.
+
+        It loads no weights, so ``progress`` is never called.
+        """
         spec = describe(config)
         return cls(
             spec.info,

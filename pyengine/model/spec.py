@@ -192,8 +192,7 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
     hidden, heads = number("hidden_size"), number("num_attention_heads")
     head_dim, layers = number("head_dim", hidden // heads), number("num_hidden_layers")
     kv_heads = number("num_key_value_heads", heads)
-    by_device = "bfloat16" if config.device == "cuda" else "float32"
-    dtype = by_device if config.dtype == "auto" else config.dtype
+    dtype = config.device_spec.dtype if config.dtype == "auto" else config.dtype
     kv_dtype = dtype if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
     traits = traits_of(architecture, model)
     traits = traits or Traits()
@@ -202,7 +201,7 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
     groups = cache_groups(windows, slots_by_layer(by_layer))
     slot_bytes = 2 * unit_of(by_layer) * config.block_size * ITEM_BYTES[kv_dtype]
     context = max_positions(model, number("max_position_embeddings", 2048))
-    if config.device == "simulated":
+    if not config.device_spec.computes:
         # It has no positions that a model was made for.
         context = config.max_context or context
     info = ModelInfo(
@@ -233,7 +232,8 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
 def _with_cache(
     config: EngineConfig, info: ModelInfo, model: dict[str, Any], measured: int | None
 ) -> ModelSpec:
-    if config.num_blocks is None and config.kv_cache_mib is None and config.device == "cuda":
+    measures = config.device_spec.memory_bytes is not None
+    if measures and config.num_blocks is None and config.kv_cache_mib is None:
         longest = min(info.max_context, config.max_context or info.max_context)
         wanted = pages_for(info.cache_groups, longest, config.block_size)
         num_blocks = wanted if measured is None else measured
@@ -249,8 +249,8 @@ def _with_cache(
     limits = (info.max_context, held, config.max_context)
     context = min(limit for limit in limits if limit is not None)
     dummy = config.load_format == "dummy"
-    # The simulated device has no angles.
-    short = None if config.device == "simulated" else short_context(model, context)
+    # A device that computes nothing has no angles.
+    short = short_context(model, context) if config.device_spec.computes else None
     return ModelSpec(
         replace(info, max_context=context, short_context=short),
         num_blocks,

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from pyengine._core import Stage, Track
+from pyengine.devices import find_device
 from pyengine.errors import ConfigError
 from pyengine.model.runner import kind_of
 from pyengine.profiling.observe import Observation, step_times_ms
@@ -16,8 +17,6 @@ from pyengine.telemetry.spans import Spans, select
 # Of these the page draws a timeline, and every step time as a bar of a histogram.
 SHOWN_STEPS = 24
 SHOWN_STEP_TIMES = 5000
-# Stages in which a device computes on the scheduler's thread: the device's work, not the engine's.
-DEVICE_STAGES = {"cpu": ("launch", "sample"), "simulated": ("sample",)}
 
 
 class StageRow(msgspec.Struct, frozen=True):
@@ -206,7 +205,8 @@ def load_report(text: bytes, name: str) -> ProfileReport:
 
 
 def _cpu_us_per_step(rows: list[StageRow], device: str) -> dict[str, float]:
-    others = ("copy_back", "idle", *DEVICE_STAGES.get(device, ()))
+    # What a device computes on the scheduler's thread is its work, not the engine's.
+    others = ("copy_back", "idle", *find_device(device).host_stages)
     tracks: dict[str, float] = {}
     for row in rows:
         if row.track not in ("device", "request") and row.stage not in others:

@@ -4,7 +4,6 @@ from typing import Literal
 
 from pyengine.settings.modes import Mode
 
-Device = Literal["auto", "cpu", "cuda", "simulated"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 KvCacheDtype = Literal["auto", "bfloat16", "float16", "float8_e4m3"]
 AttentionName = Literal["auto", "flashinfer", "triton", "torch"]
@@ -12,6 +11,8 @@ LoadFormat = Literal["auto", "dummy"]
 SpecialTokensInContent = Literal["text", "allow"]
 GenerationConfigUse = Literal["auto", "none"]
 Quantization = Literal["int8", "int4"]
+# A name in pyengine.devices, or ``auto``.
+Device = str
 # A name in pyengine._core.PROPOSERS.
 Proposer = str
 
@@ -56,7 +57,6 @@ CHOICES = {
     "special_tokens_in_content": SpecialTokensInContent,
     "generation_config": GenerationConfigUse,
     "mode": Mode,
-    "device": Device,
     "dtype": Dtype,
     "load_format": LoadFormat,
     "quantization": Quantization,

@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self, get_args
 
 from pyengine._core import DEFAULT_PROPOSERS, PROPOSERS
+from pyengine.devices import AUTO, find_device
+from pyengine.devices.spec import DeviceSpec
 from pyengine.errors import ConfigError
 from pyengine.settings.checks import at_least_one, check_rules, check_types, setting_types
 from pyengine.settings.choices import (
@@ -55,7 +57,8 @@ class EngineConfig:
         mode: Preset of limits: interactive (1 sequence), local (16) or server (256; 1,024 on a
             GPU of more than 64 GiB).
         device: ``cpu``, ``cuda``, or ``simulated``: a device that takes ``simulated_step_ms`` for a
-            step and needs no weights. ``auto`` is ``cuda`` where torch sees a GPU, else ``cpu``.
+            step and needs no weights. ``auto`` is ``cuda`` where torch sees a GPU, else ``cpu``. A
+            package adds others; see :mod:`pyengine.devices`.
         dtype: Type of weights and computation; ``auto`` is float32 on the CPU and bfloat16 on a
             GPU.
         quantization: Quantizes dense weights as they are loaded, those of a draft model too:
@@ -177,21 +180,22 @@ class EngineConfig:
                 param="speculation",
             )
         check_types(self)
+        find_device(self.device)  # raises where there is none
         check_rules(self, _RULES)
 
     def _check_speculation(self) -> None:
         """Refuse a draft model that is missing or not used."""
-        plays = self.device == "simulated" and self.simulated_acceptance > 0
+        plays = not self.device_spec.computes and self.simulated_acceptance > 0
         if "draft_model" in (self.speculation or ()) and not (self.draft_model or plays):
             raise ConfigError(
                 "'speculation' names draft_model, but 'draft_model' does not say which: a folder, "
                 "a hub name, or 'demo' for the demo model's",
                 param="draft_model",
             )
-        if self.draft_model is not None and self.device == "simulated":
+        if self.draft_model is not None and not self.device_spec.computes:
             raise ConfigError(
-                "'draft_model' is of no use on the simulated device, which generates tokens at "
-                "random; 'simulated_acceptance' makes it play one",
+                f"'draft_model' is of no use on the {self.device} device, which generates tokens "
+                "at random; 'simulated_acceptance' makes it play one",
                 param="draft_model",
             )
         if self.draft_model is not None and "draft_model" not in self.proposers:
@@ -203,10 +207,10 @@ class EngineConfig:
 
     def _check_device(self) -> None:
         """Refuse settings that the device does not have; ``auto`` is checked once resolved."""
-        if self.tensor_parallel > 1 and self.device == "simulated":
+        if self.tensor_parallel > 1 and self.device_spec.ranks is None:
             raise ConfigError(
-                f"'tensor_parallel' is {self.tensor_parallel}, but the simulated device has no "
-                "model to share",
+                f"'tensor_parallel' is {self.tensor_parallel}, but processes cannot share a model "
+                f"on the {self.device} device",
                 param="tensor_parallel",
             )
         if self.expert_parallel and self.tensor_parallel == 1:
@@ -227,25 +231,33 @@ class EngineConfig:
                 f"'tensor_parallel' of {self.tensor_parallel}",
                 param="logits_processors",
             )
-        for name in _UNFIT.get(self.device, ()):
+        if self.device == AUTO:
+            return
+        for name in self.device_spec.lacks:
             if getattr(self, name) != _DEFAULTS[name]:
                 raise ConfigError(
                     f"'{name}' is {getattr(self, name)!r}, but the device is {self.device}, which "
                     "has no such setting",
                     param=name,
                 )
-        if self.dtype == "float16" and self.device == "cpu":
+        if self.dtype not in ("auto", *self.device_spec.dtypes):
             raise ConfigError(
-                "'dtype' of float16 is for GPUs; the CPU computes in float32 or bfloat16",
+                f"'dtype' is {self.dtype}, but the device is {self.device}, which computes in "
+                f"{' or '.join(self.device_spec.dtypes)}",
                 param="dtype",
             )
+
+    @property
+    def device_spec(self) -> DeviceSpec:
+        """The declaration of ``device``; until ``auto`` is resolved, that of the CPU."""
+        return find_device(self.device)
 
     @property
     def proposers(self) -> tuple[Proposer, ...]:
         """The draft token sources; see ``speculation``."""
         if self.speculation is not None:
             return self.speculation
-        if self.device == "simulated":
+        if not self.device_spec.computes:
             return ()
         return (*DEFAULT_PROPOSERS, *(("draft_model",) if self.draft_model else ()))
 
@@ -271,7 +283,8 @@ class EngineConfig:
         """Requests that an engine of this configuration may have, on whatever device."""
         large = ON_LARGE_GPUS.get(self.mode)
         most = self.limits.max_sequences
-        if large is not None and self.device in ("auto", "cuda") and self.max_sequences is None:
+        may_be_large = self.device == AUTO or self.device_spec.memory_bytes is not None
+        if large is not None and may_be_large and self.max_sequences is None:
             most = large.max_sequences
         return most + self.max_waiting
 
@@ -305,20 +318,6 @@ class EngineConfig:
         values |= {name: value for name, value in overrides.items() if value is not None}
         return cls(**values)
 
-
-_OF_GPUS = (
-    "kv_cache_dtype",
-    "attention",
-    "gpu_memory_fraction",
-    "graph_memory_mib",
-)
-
-# Settings that a device does not have.
-_UNFIT: dict[str, tuple[str, ...]] = {
-    "cpu": _OF_GPUS,
-    "simulated": (*_OF_GPUS, "quantization", "logits_processors"),
-    "cuda": ("threads",),
-}
 
 _DEFAULTS = {field.name: field.default for field in fields(EngineConfig)}
 

@@ -13,7 +13,7 @@ from pyengine.distributed.group import TorchGroup
 from pyengine.distributed.parallel_runner import ParallelRunner
 from pyengine.distributed.rank_main import Follower
 from pyengine.distributed.ranks import Ranks
-from pyengine.distributed.start import start_rank
+from pyengine.distributed.start import CpuRanks
 from pyengine.distributed.wire import RING_BYTES
 from pyengine.errors import EngineDeadError
 from pyengine.model.progress import Progress
@@ -83,7 +83,7 @@ class ThreadRanks(Ranks):
     def _run(self, number: int, rank: ThreadRank, config: EngineConfig) -> None:
         try:
             group = TorchGroup(self.store, number, self.size, CPU)
-            Follower(rank.ring, start_rank(CPU, config, group)).run()
+            Follower(rank.ring, CpuRanks().start(CPU, config, group)).run()
         except MailboxClosed:
             pass
         except BaseException as error:  # noqa: BLE001 - as a process says it
@@ -97,7 +97,7 @@ def thread_runner(config: EngineConfig, progress: Progress | None = None) -> Par
     ranks = ThreadRanks(config)
     group = TorchGroup(ranks.store, 0, config.tensor_parallel, CPU)
     try:
-        return ParallelRunner(start_rank(CPU, config, group, progress), ranks, group)
+        return ParallelRunner(CpuRanks().start(CPU, config, group, progress), ranks, group)
     except BaseException:
         ranks.close()
         raise

@@ -162,7 +162,7 @@ def test_both_runners_compute_with_dummy_weights(dtype: Any, tmp_path: Path) -> 
     runner = load_runner(config)
     asked = prompts(3, longest=20)
     rust = Loop(runner).generate(asked, 4)
-    assert runner.info.num_parameters == load_runner(EngineConfig()).info.num_parameters
+    assert runner.info.num_parameters == load_runner(EngineConfig(device="cpu")).info.num_parameters
     if dtype == "float32":
         assert Loop(GreedyRunner(tmp_path, load_format="dummy")).generate(asked, 4) == rust
 

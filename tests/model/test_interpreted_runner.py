@@ -102,6 +102,7 @@ def runners(calls: Counter[str], monkeypatch: pytest.MonkeyPatch) -> list[TorchR
         )
         return made[-1]
 
+    monkeypatch.setattr("pyengine.engine.settled", lambda config: config)
     monkeypatch.setattr("pyengine.engine.load_runner", load)
     return made
 

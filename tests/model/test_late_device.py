@@ -106,6 +106,7 @@ def use_late_device(
         backend.plan = watched
         return runner
 
+    monkeypatch.setattr("pyengine.engine.settled", lambda config: config)
     monkeypatch.setattr("pyengine.engine.load_runner", load)
     return queues, variants
 

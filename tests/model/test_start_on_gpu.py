@@ -88,6 +88,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
             return start_gpu.start_on_gpu(config)
         return CpuRunner.from_config(config)
 
+    monkeypatch.setattr("pyengine.engine.settled", lambda config: config)
     monkeypatch.setattr("pyengine.engine.load_runner", load)
     return found
 

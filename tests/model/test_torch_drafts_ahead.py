@@ -93,6 +93,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
             config, attention=attention, capturer=RecordingCapturer(), queue=OverlappingQueue()
         )
 
+    monkeypatch.setattr("pyengine.engine.settled", lambda config: config)
     monkeypatch.setattr("pyengine.engine.load_runner", load)
     monkeypatch.setattr("pyengine.model.torch.draft.hand_over_reference", spoil)
     seen, wait = Seen(), TorchRunner.wait

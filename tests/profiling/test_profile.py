@@ -260,7 +260,7 @@ def test_a_schema_of_ones_own_may_end_early(tmp_path: Path) -> None:
 
 
 def test_the_report_tells_the_device_that_auto_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyengine.model.devices._has_gpu", lambda: False)
+    monkeypatch.setattr("pyengine.devices.cuda._has_gpu", lambda: False)
     arguments = ["--sequences=2", "--seconds=0.3", "--placement=thread", "--json=-"]
     report = load_report(run(*arguments).stdout_bytes, "stdout")
     assert report.setup["device"].startswith("cpu, float32, ")

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from pyengine.http.fields.policy import Alias, Effect, FieldPolicy, Hint, described
+from pyengine.http.fields.policy import Alias, FieldPolicy, Hint, Refused, described
 from pyengine.http.fields.table import TABLE
 from pyengine.http.operations.paths import OPERATIONS, Operation
 
@@ -90,24 +90,24 @@ def _inside(kind: type[msgspec.Struct], seen: set[Any]) -> Iterator[type[msgspec
 
 
 def _tables(kind: type[msgspec.Struct], policy: FieldPolicy) -> str:
-    honoured = [f"`{field.encode_name}`" for field in msgspec.structs.fields(kind)]
-    rows = [f"Honoured: {', '.join(honoured)}.\n"] if honoured else []
+    """A line for each category of fields."""
     others = list(described(policy, kind))
-    if others:
-        rows += ["| field | effect | |", "|---|---|---|"]
-        rows += [f"| `{name}` | {_effect(effect)} |" for name, effect in others]
-        rows.append("")
-    return "\n".join(rows)
+    lines = {
+        "Honoured": [f"`{field.encode_name}`" for field in msgspec.structs.fields(kind)],
+        "Other names": [f"`{n}` (`{e.of}`)" for n, e in others if isinstance(e, Alias)],
+        "Hints": [f"`{name}`" for name, effect in others if isinstance(effect, Hint)],
+        "Refused": [_refused(n, e) for n, e in others if isinstance(e, Refused)],
+    }
+    return (
+        "\n".join(f"- {what}: {', '.join(names)}." for what, names in lines.items() if names) + "\n"
+    )
 
 
-def _effect(effect: Effect) -> str:
-    if isinstance(effect, Hint):
-        return f"hint | {effect.why}"
-    if isinstance(effect, Alias):
-        return f"honoured | another name of `{effect.of}`"
-    neutral = ", ".join(f"`{msgspec.json.encode(value).decode()}`" for value in effect.neutral)
-    why = effect.why[:1].upper() + effect.why[1:]
-    return f"refused | {' '.join(filter(None, (f'Neutral: {neutral}.' if neutral else '', why)))}"
+def _refused(name: str, effect: Refused) -> str:
+    neutral = " or ".join(f"`{msgspec.json.encode(each).decode()}`" for each in effect.neutral)
+    notes = [f"neutral {neutral}" if neutral else "", f"use `{effect.say}`" if effect.say else ""]
+    text = "; ".join(filter(None, notes))
+    return f"`{name}` ({text})" if text else f"`{name}`"
 
 
 if __name__ == "__main__":

@@ -1,31 +1,37 @@
-"""Effects that many fields have."""
+"""Effects of many fields at once, by their names with spaces between."""
 
 from typing import Any
 
-from pyengine.http.fields.policy import Hint, Refused
+from pyengine.http.fields.policy import Alias, Effect, Hint, Refused
 
-BOOKKEEPING = Hint("is bookkeeping; nothing is done with it.")
-ONE_TIER = Hint("chooses among OpenAI's tiers of service; here there is one.")
-CACHING = Hint("is a hint for a cache; here prefixes are cached by what they hold.")
-ROUTING = Hint("is for a router of several servers; this server answers itself.")
-ECHO = Hint("is an echo of an earlier answer; the model does not see it.")
-CLIENT = Hint("is for the client's own library; the server does nothing with it.")
-MEDIA = Hint("is about images and sound; the model reads text.")
-NO_MEDIA = Refused("the model reads and writes text.")
-ONLY_WITH = "changes nothing without '{}', which is not supported."
-OFF = Refused(neutral=(False,))
+Effects = dict[str, Effect]
+
+
+def hint(names: str) -> Effects:
+    """Fields that cannot change an answer."""
+    return dict.fromkeys(names.split(), Hint())
+
+
+def refused(names: str, *neutral: Any, say: str = "") -> Effects:
+    """Fields that would change an answer, except by ``neutral``; ``say`` is the field to use."""
+    return dict.fromkeys(names.split(), Refused(say, neutral))
+
+
+def alias(**names: str) -> Effects:
+    """Other names of honoured fields."""
+    return {name: Alias(of) for name, of in names.items()}
 
 
 def text_or_nothing(given: Any) -> Any:
-    """An empty value is none."""
+    """Returns None for an empty value."""
     return given or None
 
 
 def compact(given: Any) -> Any:
-    """No white space in JSON; false asks for the usual."""
+    """Returns the white space that vLLM's flag asks for."""
     return "compact" if given is True else None if given is False else given
 
 
 def limit(given: Any) -> Any:
-    """A number of tokens; llama.cpp's -1 is no limit."""
+    """Returns a number of tokens, None for llama.cpp's -1."""
     return None if given == -1 and not isinstance(given, bool) else given

@@ -36,9 +36,7 @@ _INDEX = re.compile(r"\[\d+\]")
 
 @dataclass(frozen=True)
 class Hint:
-    """A field that cannot change this answer; ``why`` goes on after the field's name."""
-
-    why: str
+    """A field that cannot change this answer."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +44,11 @@ class Refused:
     """A field that would change the answer.
 
     Attributes:
-        why: What to do instead, or why there is none.
+        say: The honoured field to use instead, if there is one.
         neutral: Values that ask for what is done anyway; null always is one.
     """
 
-    why: str = ""
+    say: str = ""
     neutral: tuple[Any, ...] = ()
 
 
@@ -178,7 +176,7 @@ class FieldPolicy:
         elif given is None:
             return
         elif isinstance(effect, Hint):
-            warnings[f"'{shown}' {effect.why}"] = None
+            warnings[f"'{shown}' cannot change this answer and is left out."] = None
         elif isinstance(effect, Alias):
             _rename(value, name, effect, given, path)
         elif any(_same(given, neutral) for neutral in effect.neutral):
@@ -238,8 +236,8 @@ def _rename(value: dict[str, Any], name: str, alias: Alias, given: Any, path: st
 
 def _unsupported(effect: Refused, path: str) -> UnsupportedParameterError:
     beyond = f" beyond its neutral value {effect.neutral[0]!r}" if effect.neutral else ""
-    why = f": {effect.why}" if effect.why else "."
-    return UnsupportedParameterError(f"'{path}' is not supported{beyond}{why}", param=path)
+    say = f": use '{effect.say}'." if effect.say else "."
+    return UnsupportedParameterError(f"'{path}' is not supported{beyond}{say}", param=path)
 
 
 def warnings_header(warnings: Iterable[str]) -> str:

@@ -1,297 +1,282 @@
-"""The table of fields that requests may have beside those that their types honour.
-
-By type; ``names.py`` has those of many types. ``docs/API.md`` is made from it and from the types.
+"""The fields that requests may have beside those that their types honour: of servers and clients,
+then of each type. ``docs/API.md`` is made from this table and from the types.
 """
 
 from pyengine.chat.messages import ContentPart, FunctionCall, Message, MessageToolCall
-from pyengine.http.anthropic.schema import (
-    CountTokensRequest,
-    FunctionTool,
-    MessagesRequest,
-    Metadata,
-    Text,
-    Thinking,
-    ThinkingParam,
-    ToolResult,
-    ToolUse,
+from pyengine.http.anthropic import schema as anthropic
+from pyengine.http.fields.effects import alias, compact, hint, limit, refused, text_or_nothing
+from pyengine.http.fields.policy import Alias, Refused, Table
+from pyengine.http.ollama import schema as ollama
+from pyengine.http.openai.schema import (
+    chat,
+    common,
+    completions,
+    embeddings,
+    rerank,
+    responses,
+    structured,
+    tokenize,
+    tools,
 )
-from pyengine.http.fields.effects import (
-    BOOKKEEPING,
-    CACHING,
-    ECHO,
-    MEDIA,
-    NO_MEDIA,
-    OFF,
-    ONLY_WITH,
-    limit,
+
+OPENAI = refused("moderation") | hint(
+    "safety_identifier service_tier prompt_cache_key prompt_cache_options prompt_cache_retention"
 )
-from pyengine.http.fields.names import (
-    ANTHROPIC,
-    BLOCK,
-    CHAT,
-    ITEM,
-    LITELLM,
-    LLAMA_CPP,
-    MACHINE,
-    MESSAGE,
-    OLLAMA,
-    OLLAMA_VECTORS,
-    OPENAI,
-    RESPONSES,
-    SGLANG,
-    VECTORS,
-    VLLM,
-    VLLM_STRUCTURED,
+LITELLM = refused("guardrails mock_response extra_body") | hint(
+    "litellm_metadata litellm_call_id litellm_session_id litellm_trace_id litellm_logging_obj"
+    " no-log tags deployment_id drop_params additional_drop_params allowed_openai_params"
+    " num_retries max_retries cache caching ttl custom_llm_provider api_version extra_headers"
+    " provider_specific_fields fallbacks context_window_fallback_dict"
 )
-from pyengine.http.fields.policy import Alias, Hint, Refused, Table
-from pyengine.http.ollama.schema import (
-    OllamaCall,
-    OllamaEmbeddingsRequest,
-    OllamaEmbedRequest,
-    OllamaFunction,
-    OllamaGenerateRequest,
-    OllamaMessage,
-    OllamaOptions,
-    OllamaRequest,
-    OllamaShowRequest,
-)
-from pyengine.http.openai.schema.chat import ChatRequest
-from pyengine.http.openai.schema.common import GenerationRequest, StreamOptions
-from pyengine.http.openai.schema.completions import CompletionRequest
-from pyengine.http.openai.schema.embeddings import EmbeddingRequest
-from pyengine.http.openai.schema.rerank import (
-    DocumentObject,
-    RelevanceRequest,
-    RerankRequest,
-    ScoreRequest,
-)
-from pyengine.http.openai.schema.responses import (
-    FunctionCallItem,
-    FunctionCallOutputItem,
-    FunctionToolParam,
-    InputPart,
-    InputTokensRequest,
-    MessageItem,
-    ReasoningItem,
-    ReasoningParam,
-    ResponsesRequest,
-    ResponseStreamOptions,
-    TextJsonSchema,
-    TextParam,
-)
-from pyengine.http.openai.schema.structured import (
-    JsonObjectFormat,
-    JsonSchemaObject,
-    StructuredOutputs,
-)
-from pyengine.http.openai.schema.tokenize import ConversationFields, TokenizeRequest
-from pyengine.http.openai.schema.tools import FunctionParam, ToolParam
+VLLM = {
+    **refused("prompt_embeds repetition_detection"),
+    **refused("use_beam_search early_stopping watermarking return_prompt_text", False),
+    **refused("return_routed_experts", False),
+    **refused("vllm_xargs kv_transfer_params ec_transfer_params", {}),
+    **refused("length_penalty", 1.0),
+    **refused("spaces_between_special_tokens", True),
+    **refused("logprob_token_ids", [], say="top_logprobs"),
+    **refused("thinking_token_budget", -1),
+    **refused("min_reasoning_tokens", 0),
+    **refused("truncation_side", "left"),
+    **refused("guided_whitespace_pattern", say="structured_outputs.whitespace"),
+    **hint("mm_processor_kwargs media_io_kwargs guided_decoding_backend request_id session_id"),
+}
+SGLANG = {
+    **alias(max_new_tokens="max_tokens", sampling_seed="seed"),
+    **alias(no_stop_trim="include_stop_str_in_output"),
+    **refused("custom_logit_processor"),
+    **refused("session_params custom_params", {}),
+    **refused("return_hidden_states", False),
+    **refused("lora_path", "", []),
+    **refused("stop_regex", [], "", say="stop"),
+    **hint("return_cached_tokens_details routed_experts_start_len rid extra_key custom_labels"),
+    **hint("images_config ngram_corpus_id bootstrap_host bootstrap_port bootstrap_room"),
+    **hint("routed_dp_rank disagg_prefill_dp_rank data_parallel_rank"),
+}
+LLAMA_CPP = {
+    **alias(repeat_penalty="repetition_penalty", return_tokens="return_token_ids"),
+    "n_predict": Alias("max_tokens", limit),
+    "grammar": Alias("ebnf", text_or_nothing),
+    **refused("samplers"),
+    **refused("post_sampling_probs return_progress timings_per_token grammar_lazy", False),
+    **refused("response_fields lora", []),
+    **refused("penalize_nl", True),
+    **refused("n_indent", 0),
+    **refused("min_keep", 0, 1),
+    **refused("repeat_last_n", -1),
+    **refused("adaptive_target", -1.0),
+    **refused("tfs_z", 1.0),
+    **refused("mirostat", 0, say="typical_p"),
+    **refused("n_probs", 0, say="logprobs"),
+    **refused("t_max_predict_ms", 0, -1, say="timeout"),
+    **refused("grammar_triggers", [], say="structural_tag"),
+    **refused("preserved_tokens", [], say="skip_special_tokens"),
+    **hint("mirostat_tau mirostat_eta adaptive_decay n_keep n_discard id_slot cache_prompt"),
+    **hint("n_cache_reuse speculative.n_max speculative.n_min speculative.p_min"),
+}
+SERVERS = {**OPENAI, **LITELLM, **VLLM, **SGLANG, **LLAMA_CPP}
+ANTHROPIC = {
+    **alias(stop="stop_sequences"),
+    **refused("container"),
+    **refused("context_management output_config", {}),
+    **refused("mcp_servers", []),
+    **refused("output_format", say="tools"),
+    **hint("cache_control betas anthropic_version anthropic_beta service_tier inference_geo speed"),
+}
+OLLAMA = {
+    **alias(name="model"),
+    **refused("logprobs truncate shift", False),
+    **refused("top_logprobs", 0),
+    **refused("images", []),
+    **hint("keep_alive"),
+}
+OLLAMA_VECTORS = alias(name="model") | hint("keep_alive options")
+BLOCK = hint("cache_control citations")
+ITEM = hint("provider_specific_fields cache_control created_by")
 
 TABLE: Table = {
-    EmbeddingRequest: VECTORS,
-    RelevanceRequest: {
-        **OPENAI,
-        **LITELLM,
-        "request_id": BOOKKEEPING,
-        "instruct": Alias("instruction"),
-        "truncate_prompt_tokens": Refused("shorten the documents."),
-        "max_tokens_per_doc": Refused("shorten the documents."),
-        "max_chunks_per_doc": Refused("a document is one text."),
-        "use_activation": Refused(neutral=(True,)),
-        "mm_processor_kwargs": MEDIA,
+    common.GenerationRequest: SERVERS,
+    chat.ChatRequest: {
+        **alias(stop_sequences="stop"),
+        **refused("audio web_search_options chat_format container"),
+        **refused("thinking", say="reasoning_effort"),
+        **refused("system", say="messages"),
+        **refused("functions", [], say="tools"),
+        **refused("function_call", "none", "auto", say="tool_choice"),
+        **refused("best_of", 1, say="n"),
+        **refused("echo add_special_tokens thinking_forced_open reasoning_in_content", False),
+        **refused("separate_reasoning stream_reasoning parse_tool_calls", True),
+        **refused("documents", [], say="messages"),
+        **refused("mcp_servers", []),
+        **refused("modalities", ["text"]),
+        **refused("verbosity", "medium"),
+        **refused("reasoning_format", "auto", "deepseek"),
+        **refused("reasoning_budget_tokens", -1),
+        **refused("generation_prompt", ""),
+        **hint("max_dynamic_patch min_dynamic_patch betas anthropic_version cache_control"),
     },
-    RerankRequest: {"return_embeddings": OFF, "rank_fields": Refused("documents are texts.")},
-    ScoreRequest: {
-        "queries": Alias("text_1"),
-        "documents": Alias("text_2"),
-        "items": Alias("text_2"),
+    completions.CompletionRequest: {
+        **alias(max_completion_tokens="max_tokens", max_tokens_to_sample="max_tokens"),
+        **alias(stop_sequences="stop"),
+        **refused("reasoning_effort"),
+        **refused("messages", say="prompt"),
+        **refused("suffix", ""),
+        **hint("metadata"),
     },
-    DocumentObject: {},
-    OllamaEmbedRequest: OLLAMA_VECTORS,
-    OllamaEmbeddingsRequest: OLLAMA_VECTORS,
-    OllamaRequest: OLLAMA,
-    OllamaGenerateRequest: {
-        "suffix": Refused("the model does not fill gaps.", ("",)),
-        "template": Refused("the model's own is used.", ("",)),
-        "context": Refused("take /api/chat.", ([],)),
-    },
-    OllamaShowRequest: {
-        "name": Alias("model"),
-        "verbose": Hint("asks for tables that the answer does not have."),
-        "system": Refused(neutral=("",)),
-        "template": Refused(neutral=("",)),
-        "options": Refused(neutral=({},)),
-    },
-    OllamaMessage: {"images": Refused("the model reads and writes text.", ([],))},
-    OllamaCall: {"type": ECHO},
-    OllamaFunction: {"index": ECHO},
-    OllamaOptions: {
-        **{name: effect for name, effect in LLAMA_CPP.items() if isinstance(effect, Refused)},
-        **dict.fromkeys(
-            (
-                "num_ctx", "num_batch", "num_gpu", "main_gpu", "low_vram", "vocab_only",
-                "use_mmap", "use_mlock", "num_thread", "numa", "f16_kv", "logits_all",
-            ),
-            MACHINE,
-        ),
-        "num_keep": Hint("is for a context that is shifted; here it never is."),
-        "penalize_newline": Refused(neutral=(True,)),
-        "mirostat_tau": Hint(ONLY_WITH.format("mirostat")),
-        "mirostat_eta": Hint(ONLY_WITH.format("mirostat")),
-    },
-    CountTokensRequest: {
-        **ANTHROPIC,
-        **dict.fromkeys(
-            (
-                "max_tokens", "temperature", "top_p", "top_k", "stop_sequences", "stream",
-                "metadata",
-            ),
-            Hint("says nothing about the prompt, whose tokens are counted."),
-        ),
-    },
-    MessagesRequest: {**ANTHROPIC, "user": Hint("is said in 'metadata.user_id'.")},
-    Text: BLOCK,
-    Thinking: {"signature": ECHO},
-    ToolUse: {"caller": Refused("the client calls all tools."), **BLOCK},
-    ToolResult: {"is_error": Hint("is for the text of the result to say."), **BLOCK},
-    FunctionTool: {
-        "cache_control": CACHING,
-        "defer_loading": OFF,
-        "allowed_callers": Refused(neutral=(["direct"], [])),
-        "eager_input_streaming": Hint("asks for what is done anyway."),
-        "input_examples": Refused("write them into the description.", ([],)),
-    },
-    ThinkingParam: {
-        "budget_tokens": Hint("is a target that the model is not held to."),
-        "display": Refused(neutral=("summarized",)),
-    },
-    Metadata: {},
-    GenerationRequest: {**OPENAI, **LITELLM, **VLLM, **SGLANG, **LLAMA_CPP},
-    ChatRequest: CHAT,
-    CompletionRequest: {
-        "metadata": BOOKKEEPING,
-        "suffix": Refused("the model does not fill gaps.", ("",)),
-        "max_completion_tokens": Alias("max_tokens"),
-        "stop_sequences": Alias("stop"),
-        "max_tokens_to_sample": Alias("max_tokens"),
-        "messages": Refused("say 'prompt', or take /v1/chat/completions."),
-        "reasoning_effort": Refused("there is no chat template between."),
-    },
-    ResponsesRequest: {
-        **OPENAI, **LITELLM, **VLLM, **SGLANG, **LLAMA_CPP, **RESPONSES,
-        "prompt_logprobs": Refused("take /v1/completions."),
-        "return_token_ids": OFF,
-        "return_tokens_as_token_ids": OFF,
-        "return_tokens": OFF,
-        "max_new_tokens": Alias("max_output_tokens"),
+    responses.ResponsesRequest: {
+        **SERVERS,
+        **alias(max_tokens="max_output_tokens", max_new_tokens="max_output_tokens"),
         "n_predict": Alias("max_output_tokens", limit),
+        **refused("context_management max_tool_calls prompt_logprobs"),
+        **refused("enable_response_messages return_token_ids return_tokens", False),
+        **refused("return_tokens_as_token_ids", False),
+        **refused("conversation", say="previous_response_id"),
+        **refused("prompt", say="instructions"),
+        **refused("previous_input_messages previous_response", say="input"),
+        **refused("response_format", say="text.format"),
+        **refused("reasoning_effort", say="reasoning.effort"),
     },
-    InputTokensRequest: {
-        "conversation": RESPONSES["conversation"],
-        "personality": Refused("say it in 'instructions'."),
+    responses.InputTokensRequest: {
+        **refused("conversation", say="previous_response_id"),
+        **refused("personality", say="instructions"),
     },
-    TokenizeRequest: {
-        "add_special": Alias("add_special_tokens"),
-        "with_pieces": Refused("say 'return_token_strs'.", (False,)),
-        "parse_special": Refused("special tokens are read as such.", (True,)),
+    responses.ResponseStreamOptions: {
+        **refused("include_obfuscation", False),
+        **hint("include_usage"),
     },
-    ConversationFields: {
-        "mm_processor_kwargs": MEDIA,
-        "media_io_kwargs": MEDIA,
+    responses.TextJsonSchema: {},
+    responses.TextParam: refused("verbosity", "medium"),
+    responses.ReasoningParam: {
+        **refused("mode context max_tokens"),
+        **refused("enabled", True),
+        **hint("summary generate_summary"),
     },
-    StreamOptions: {
-        "include_obfuscation": OFF,
-        "chunk_include_usage": Alias("continuous_usage_stats"),
+    responses.InputPart: {
+        **refused("image_url file_id file_data file_url refusal"),
+        **hint("filename detail prompt_cache_breakpoint annotations logprobs parsed"),
+        **ITEM,
     },
-    ResponseStreamOptions: {
-        "include_obfuscation": OFF,
-        "include_usage": Hint("asks for what the last event has anyway."),
+    responses.MessageItem: hint("id status phase") | ITEM,
+    responses.FunctionCallItem: {
+        **refused("caller namespace"),
+        **refused("async async_", False),
+        **hint("id status parsed_arguments"),
+        **ITEM,
     },
-    Message: MESSAGE,
+    responses.FunctionCallOutputItem: {
+        **refused("caller namespace"),
+        **hint("id status name"),
+        **ITEM,
+    },
+    responses.ReasoningItem: hint("id status summary") | ITEM,
+    responses.FunctionToolParam: {
+        **refused("output_schema", say="parameters"),
+        **refused("defer_loading", False),
+        **refused("allowed_callers", []),
+        **hint("cache_control"),
+    },
+    common.StreamOptions: {
+        **alias(chunk_include_usage="continuous_usage_stats"),
+        **refused("include_obfuscation", False),
+    },
+    Message: {
+        **alias(reasoning="reasoning_content"),
+        **refused("prefix", False),
+        **hint("cache_control id provider_specific_fields thinking_blocks reasoning_details"),
+        **hint("tool_responses citations"),
+    },
     ContentPart: {
-        "cache_control": CACHING,
-        "prompt_cache_breakpoint": CACHING,
-        "image_url": NO_MEDIA,
-        "input_audio": NO_MEDIA,
-        "video_url": NO_MEDIA,
-        "audio_url": NO_MEDIA,
-        "file": NO_MEDIA,
-        "refusal": Refused("the model sees text."),
-        "annotations": Refused("the model sees text.", ([],)),
-        "provider_specific_fields": ECHO,
+        **refused("image_url input_audio video_url audio_url file refusal"),
+        **refused("annotations", []),
+        **hint("cache_control prompt_cache_breakpoint provider_specific_fields"),
     },
     MessageToolCall: {
-        "provider_specific_fields": ECHO,
-        "cache_control": CACHING,
-        "custom": Refused("tools are functions."),
-        "extra_content": ECHO,
+        **refused("custom", say="function"),
+        **hint("provider_specific_fields cache_control extra_content"),
     },
-    FunctionCall: {"provider_specific_fields": ECHO},
-    ToolParam: {
-        "cache_control": CACHING,
-        "custom": Refused("tools are functions."),
-        "defer_loading": OFF,
-        "allowed_callers": Refused(neutral=([],)),
+    FunctionCall: hint("provider_specific_fields"),
+    tools.ToolParam: {
+        **refused("custom", say="function"),
+        **refused("defer_loading", False),
+        **refused("allowed_callers", []),
+        **hint("cache_control"),
     },
-    FunctionParam: {
-        "cache_control": CACHING,
-        "defer_loading": OFF,
-        "output_schema": Refused("the model is told of 'parameters'."),
-        "returns": Refused("the model is told of 'parameters'."),
+    tools.FunctionParam: {
+        **refused("output_schema returns", say="parameters"),
+        **refused("defer_loading", False),
+        **hint("cache_control"),
     },
-    FunctionToolParam: {
-        "cache_control": CACHING,
-        "defer_loading": OFF,
-        "allowed_callers": Refused(neutral=([],)),
-        "output_schema": Refused("the model is told of 'parameters'."),
+    structured.StructuredOutputs: {
+        "disable_any_whitespace": Alias("whitespace", compact),
+        **refused("disable_additional_properties", False),
+        **refused("whitespace_pattern", say="whitespace"),
+        **hint("disable_fallback"),
     },
-    StructuredOutputs: VLLM_STRUCTURED,
-    JsonObjectFormat: {"schema": Refused("say type 'json_schema'.", ({},))},
-    JsonSchemaObject: {"type": Refused(neutral=("json_schema",))},
-    TextJsonSchema: {},
-    TextParam: {"verbosity": Refused(neutral=("medium",))},
-    ReasoningParam: {
-        "summary": Hint("asks for a summary; the reasoning itself is in the answer."),
-        "generate_summary": Hint("asks for a summary; the reasoning itself is in the answer."),
-        "mode": Refused(),
-        "context": Refused(),
-        "max_tokens": Refused(),
-        "enabled": Refused(neutral=(True,)),
+    structured.JsonObjectFormat: refused("schema", {}, say="json_schema"),
+    structured.JsonSchemaObject: refused("type", "json_schema"),
+    tokenize.TokenizeRequest: {
+        **alias(add_special="add_special_tokens"),
+        **refused("parse_special", True),
+        **refused("with_pieces", False, say="return_token_strs"),
     },
-    InputPart: {
-        **dict.fromkeys(("image_url", "file_id", "file_data", "file_url"), NO_MEDIA),
-        "filename": MEDIA,
-        "detail": MEDIA,
-        "prompt_cache_breakpoint": CACHING,
-        "annotations": ECHO,
-        "logprobs": ECHO,
-        "parsed": ECHO,
-        "refusal": Refused("the model sees text."),
-        **ITEM,
+    tokenize.ConversationFields: hint("mm_processor_kwargs media_io_kwargs"),
+    embeddings.EmbeddingRequest: {
+        **OPENAI,
+        **LITELLM,
+        **alias(use_activation="normalize"),
+        **refused("input_type task", say="input"),
+        **refused("messages", [], say="input"),
+        **refused("truncation_side", "left"),
+        **refused("embed_dtype", "float32"),
+        **refused("endianness", "native", "little"),
+        **hint("request_id mm_processor_kwargs"),
     },
-    MessageItem: {"id": ECHO, "status": ECHO, "phase": ECHO, **ITEM},
-    FunctionCallItem: {
-        "id": ECHO,
-        "status": ECHO,
-        "parsed_arguments": ECHO,
-        "async": OFF,
-        "async_": OFF,
-        "caller": Refused("the client calls all tools."),
-        "namespace": Refused(),
-        **ITEM,
+    rerank.RelevanceRequest: {
+        **OPENAI,
+        **LITELLM,
+        **alias(instruct="instruction"),
+        **refused("truncate_prompt_tokens max_tokens_per_doc max_chunks_per_doc"),
+        **refused("use_activation", True),
+        **hint("request_id mm_processor_kwargs"),
     },
-    FunctionCallOutputItem: {
-        "id": ECHO,
-        "status": ECHO,
-        "name": ECHO,
-        "caller": Refused("the client calls all tools."),
-        "namespace": Refused(),
-        **ITEM,
+    rerank.RerankRequest: refused("rank_fields") | refused("return_embeddings", False),
+    rerank.ScoreRequest: alias(queries="text_1", documents="text_2", items="text_2"),
+    rerank.DocumentObject: {},
+    anthropic.CountTokensRequest: {
+        **ANTHROPIC,
+        **hint("max_tokens temperature top_p top_k stop_sequences stream metadata"),
     },
-    ReasoningItem: {
-        "id": ECHO,
-        "status": ECHO,
-        "summary": Hint("is a summary; the model sees the reasoning itself, in 'content'."),
-        **ITEM,
+    anthropic.MessagesRequest: ANTHROPIC | hint("user"),
+    anthropic.Text: BLOCK,
+    anthropic.Thinking: hint("signature"),
+    anthropic.ToolUse: refused("caller") | BLOCK,
+    anthropic.ToolResult: hint("is_error") | BLOCK,
+    anthropic.FunctionTool: {
+        **refused("defer_loading", False),
+        **refused("allowed_callers", ["direct"], []),
+        **refused("input_examples", [], say="description"),
+        **hint("cache_control eager_input_streaming"),
     },
-}  # fmt: skip
+    anthropic.ThinkingParam: refused("display", "summarized") | hint("budget_tokens"),
+    anthropic.Metadata: {},
+    ollama.OllamaRequest: OLLAMA,
+    ollama.OllamaGenerateRequest: refused("suffix template", "") | refused("context", []),
+    ollama.OllamaEmbedRequest: OLLAMA_VECTORS,
+    ollama.OllamaEmbeddingsRequest: OLLAMA_VECTORS,
+    ollama.OllamaShowRequest: {
+        **alias(name="model"),
+        **refused("system template", ""),
+        **refused("options", {}),
+        **hint("verbose"),
+    },
+    ollama.OllamaMessage: refused("images", []),
+    ollama.OllamaCall: hint("type"),
+    ollama.OllamaFunction: hint("index"),
+    ollama.OllamaOptions: {
+        **{name: effect for name, effect in LLAMA_CPP.items() if isinstance(effect, Refused)},
+        **refused("penalize_newline", True),
+        **hint("num_ctx num_batch num_gpu main_gpu low_vram vocab_only use_mmap use_mlock"),
+        **hint("num_thread numa f16_kv logits_all num_keep mirostat_tau mirostat_eta"),
+    },
+}

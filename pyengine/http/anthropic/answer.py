@@ -16,7 +16,9 @@ import msgspec
 from pyengine.chat.answer import ChatAnswer, ChatUpdate
 from pyengine.completion import Usage
 from pyengine.errors import PyengineError
+from pyengine.http.answering import Answers
 from pyengine.http.anthropic.schema import MessageAnswer, MessageUsage
+from pyengine.http.event_stream import EVENTS
 
 _encode = msgspec.json.Encoder().encode
 # Anthropic's types of errors, by status; another status is an api_error.
@@ -76,8 +78,10 @@ def _input(arguments: str) -> Any:
         return {}
 
 
-class MessageEvents:
-    """The events of one answer; :class:`pyengine.http.sse.Chunks` for its updates."""
+class MessageWriter:
+    """Writes one answer; :class:`pyengine.http.answering.Writer` of its API."""
+
+    form = EVENTS
 
     def __init__(self, answer_id: str, model: str, warnings: Sequence[str]) -> None:
         """``warnings`` of the request stand in the first event."""
@@ -86,19 +90,37 @@ class MessageEvents:
         self._blocks = 0  # that were begun
         self._last: ChatUpdate | None = None
 
+    async def whole(self, answers: Answers) -> bytes:
+        """The message with its answer in it."""
+        (made,) = answers
+        whole: ChatAnswer = await made
+        return _encode(self._message(whole, content(whole), stop_reason(whole), whole.stop_string))
+
+    async def ended(self, answers: Answers) -> None:
+        """Nothing: messages are not stored."""
+
     def first(self, index: int, update: ChatUpdate) -> bytes:
         """The message as it begins."""
+        return _event("message_start", message=self._message(update, [], None, None))
+
+    def _message(
+        self,
+        of: ChatAnswer | ChatUpdate,
+        blocks: list[dict[str, Any]],
+        reason: str | None,
+        stop_string: str | None,
+    ) -> MessageAnswer:
         message = MessageAnswer(
             id=self._id,
             model=self._model,
-            content=[],
-            stop_reason=None,
-            stop_sequence=None,
-            usage=usage_object(update.usage),
+            content=blocks,
+            stop_reason=reason,
+            stop_sequence=stop_string,
+            usage=usage_object(of.usage),
         )
-        if warnings := list(dict.fromkeys((*self._warnings, *update.warnings))):
+        if warnings := list(dict.fromkeys((*self._warnings, *of.warnings))):
             message.warnings = warnings
-        return _event("message_start", message=message)
+        return message
 
     def update(self, index: int, update: ChatUpdate) -> bytes:
         """The events of an update, block by block."""

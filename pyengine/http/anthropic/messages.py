@@ -4,18 +4,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pyengine.chat.answer import ChatUpdate
 from pyengine.chat.answer_spec import AnswerSpec
-from pyengine.http import sse
-from pyengine.http.anthropic.answer import (
-    MessageEvents,
-    content,
-    stop_reason,
-    usage_object,
-)
+from pyengine.http.answering import Question, answer, prepare
+from pyengine.http.anthropic.answer import MessageWriter
 from pyengine.http.anthropic.conversation import chat_options, conversation
 from pyengine.http.anthropic.schema import (
     CountTokensRequest,
-    MessageAnswer,
     MessagesRequest,
     TokenCount,
 )
@@ -24,7 +19,6 @@ from pyengine.http.operations.tracing import Asked
 from pyengine.request.generation_config import over
 from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
-from pyengine.telemetry.timing import server_timing
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -43,38 +37,26 @@ _FIELDS = {
 
 async def create(exchange: "Exchange") -> None:
     """Answer a conversation."""
+    await answer(exchange, await _read(exchange))
+
+
+async def _read(exchange: "Exchange") -> Question[ChatUpdate]:
     exchange.names = FieldNames(_FIELDS)
     request = await exchange.decode(_decoder)
-    service = exchange.service
-    engine = service.require_model(request.model)
+    engine = exchange.service.require_model(request.model)
     params = _params(request, engine.default_sampling_params)
     spec, token_ids = await _prepared(exchange, request, params)
-    answer_id = service.new_id("msg_")
+    answer_id = exchange.service.new_id("msg_")
     user = None if request.metadata is None else request.metadata.user_id
-    generations = exchange.generate(
-        [(token_ids, spec.params)],
-        RequestOptions(tenant=user, grammar=spec.grammar),
-        Asked("chat", answer_id, params, bool(request.stream)),
+    model, warnings = request.model or engine.model_name, tuple(exchange.warnings)
+    return Question(
+        prompts=[token_ids],
+        params=spec.params,
+        options=RequestOptions(tenant=user, grammar=spec.grammar),
+        asked=Asked("chat", answer_id, params, bool(request.stream)),
+        reading=spec.answer,
+        writer=lambda _: MessageWriter(answer_id, model, warnings),
     )
-    answer = spec.answer(generations[0])
-    if request.stream:
-        events = MessageEvents(
-            answer_id, request.model or engine.model_name, tuple(exchange.warnings)
-        )
-        await sse.stream(exchange, [answer], events)
-        return
-    whole = await answer
-    made = MessageAnswer(
-        id=answer_id,
-        model=request.model or engine.model_name,
-        content=content(whole),
-        stop_reason=stop_reason(whole),
-        stop_sequence=whole.stop_string,
-        usage=usage_object(whole.usage),
-    )
-    if warnings := list(dict.fromkeys((*exchange.warnings, *whole.warnings))):
-        made.warnings = warnings
-    exchange.reply(_encode(made), 200, ("server-timing", server_timing([answer.outcome.timing])))
 
 
 async def count_tokens(exchange: "Exchange") -> None:
@@ -95,9 +77,7 @@ async def _prepared(
     if request.thinking is not None and not reasons and request.thinking.type != "disabled":
         exchange.warn("'thinking' is left out: the model's format has no reasoning.")
     options = chat_options(request, reasons, limits)
-    spec, token_ids = await engine.prepare(conversation(request), params, options)
-    exchange.warn(*spec.warnings)
-    return spec, token_ids
+    return await prepare(exchange, conversation(request), params, options)
 
 
 def _params(request: MessagesRequest, defaults: SamplingParams) -> SamplingParams:

@@ -7,15 +7,17 @@ from typing import Any
 import msgspec
 
 from pyengine.chat.answer import ChatAnswer, ChatUpdate, ToolCallDelta
-from pyengine.chat.generation import ChatGeneration
 from pyengine.completion import Usage
 from pyengine.errors import PyengineError
+from pyengine.http.answering import Answers
+from pyengine.http.event_stream import LINES
 from pyengine.http.ollama.schema import (
     OllamaAnswer,
     OllamaCall,
     OllamaFunction,
     OllamaMessage,
 )
+from pyengine.request.generation import Generation
 from pyengine.telemetry.timing import Timing
 
 _encode = msgspec.json.Encoder().encode
@@ -27,13 +29,15 @@ def error_body(error: PyengineError) -> bytes:
 
 
 class OllamaWriter:
-    """Writes one answer, whole or line by line; its lines are the chunks of a stream."""
+    """Writes one answer, whole or line by line; :class:`pyengine.http.answering.Writer`."""
+
+    form = LINES
 
     def __init__(
-        self, model: str, answer: ChatGeneration, warnings: Sequence[str], *, chat: bool
+        self, model: str, generation: Generation, warnings: Sequence[str], *, chat: bool
     ) -> None:
         """``chat``: whether the text is a message, or a response."""
-        self._model, self._answer, self._chat = model, answer, chat
+        self._model, self._generation, self._chat = model, generation, chat
         self._warnings = list(warnings)
         self._calls: list[tuple[str, str, list[str]]] = []
         self._finish: str | None = None
@@ -64,8 +68,13 @@ class OllamaWriter:
         """The line that ends a stream which failed."""
         return error_body(error) + b"\n"
 
-    def whole(self, answer: ChatAnswer) -> bytes:
+    async def ended(self, answers: Answers) -> None:
+        """Nothing: answers are not stored."""
+
+    async def whole(self, answers: Answers) -> bytes:
         """The answer as one object."""
+        (generation,) = answers
+        answer: ChatAnswer = await generation
         self._finish = answer.finish_reason
         self._warnings = list(dict.fromkeys((*self._warnings, *answer.warnings)))
         calls = [_call(call.id, call.name, call.arguments) for call in answer.tool_calls]
@@ -92,7 +101,7 @@ class OllamaWriter:
         made.done_reason = "length" if self._finish == "length" else "stop"
         made.prompt_eval_count, made.eval_count = usage.prompt_tokens, usage.completion_tokens
         made.total_duration, made.prompt_eval_duration, made.eval_duration = _durations(
-            self._answer.outcome.timing
+            self._generation.outcome.timing
         )
         made.load_duration = 0
         if self._warnings:

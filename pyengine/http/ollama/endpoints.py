@@ -1,19 +1,20 @@
 """``POST /api/chat``, ``generate`` and ``show``; ``GET /api/tags``, ``ps`` and ``version``."""
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from pyengine._core import __version__
+from pyengine.chat.answer import ChatUpdate
 from pyengine.chat.generation import ChatGeneration
 from pyengine.chat.messages import Message
 from pyengine.chat.options import ChatOptions
 from pyengine.chat.tools import Tool
 from pyengine.errors import InvalidRequestError
-from pyengine.http import sse
+from pyengine.http.answering import Question, answer, prepare
 from pyengine.http.errors import FieldNames
-from pyengine.http.event_stream import LINES
 from pyengine.http.ollama.answer import OllamaWriter
 from pyengine.http.ollama.conversation import (
     OPTION_NAMES,
@@ -29,7 +30,9 @@ from pyengine.http.ollama.schema import (
     OllamaShowRequest,
 )
 from pyengine.http.operations.tracing import Asked
+from pyengine.request.generation import Generation
 from pyengine.request.options import RequestOptions
+from pyengine.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from pyengine.async_engine import AsyncEngine
@@ -45,46 +48,56 @@ _SINCE = datetime.now(UTC).isoformat()
 
 async def chat(exchange: "Exchange") -> None:
     """Answer a conversation."""
+    await answer(exchange, await _read_chat(exchange))
+
+
+async def generate(exchange: "Exchange") -> None:
+    """Continue a prompt: as a message to the model, or as it is."""
+    await answer(exchange, await _read_prompt(exchange))
+
+
+async def _read_chat(exchange: "Exchange") -> Question[ChatUpdate]:
     exchange.names = _NAMES
     request = await exchange.decode(_chat)
     tools = [Tool.from_openai(tool, f"tools[{i}]") for i, tool in enumerate(request.tools or ())]
     if len(tools) > exchange.service.limits.tools:
         raise InvalidRequestError(f"'tools' may hold {exchange.service.limits.tools} tools.")
     messages = conversation(request.messages)
-    await _answer(exchange, request, messages, tuple(tools), chat=True)
+    return await _conversation(exchange, request, messages, tuple(tools), chat=True)
 
 
-async def generate(exchange: "Exchange") -> None:
-    """Continue a prompt: as a message to the model, or as it is."""
+async def _read_prompt(exchange: "Exchange") -> Question[ChatUpdate]:
     exchange.names = _NAMES
     request = await exchange.decode(_generate)
     engine = exchange.service.require_model(known_name(exchange, request.model))
     if not request.raw and engine.handler.template is not None:
         system = [Message("system", request.system)] if request.system else []
         messages = [*system, Message("user", request.prompt)]
-        await _answer(exchange, request, messages, (), chat=False)
-        return
+        return await _conversation(exchange, request, messages, (), chat=False)
     for name in ("system", "think"):
         if getattr(request, name):
             raise InvalidRequestError(f"'{name}' does not go with a raw prompt.", param=name)
     params = sampling_params(request.options, engine.default_sampling_params)
+    asked = _asked(exchange, request, "text_completion", params)
     token_ids = await engine.encode(request.prompt)
-    (generation,) = exchange.generate(
-        [(token_ids, params)],
-        RequestOptions(grammar=grammar(request)),
-        Asked("text_completion", exchange.service.new_id("ollama-"), params, _streams(request)),
+    return Question(
+        prompts=[token_ids],
+        params=params,
+        options=RequestOptions(grammar=grammar(request)),
+        asked=asked,
+        reading=ChatGeneration,
+        writer=partial(_writer, exchange, chat=False),
     )
-    await _write(exchange, request, ChatGeneration(generation), chat=False)
 
 
-async def _answer(
+async def _conversation(
     exchange: "Exchange",
     request: OllamaRequest,
     messages: list[Message],
     tools: tuple[Tool, ...],
     *,
     chat: bool,
-) -> None:
+) -> Question[ChatUpdate]:
     engine = exchange.service.require_model(known_name(exchange, request.model))
     arguments = {"reasoning_effort": request.think} if isinstance(request.think, str) else {}
     reasoning = request.think if isinstance(request.think, bool) else None
@@ -100,30 +113,27 @@ async def _answer(
         continue_final_message=bool(messages) and messages[-1].role == "assistant",
     )
     params = sampling_params(request.options, engine.default_sampling_params)
-    spec, token_ids = await engine.prepare(messages, params, options)
-    exchange.warn(*spec.warnings)
-    (generation,) = exchange.generate(
-        [(token_ids, spec.params)],
-        RequestOptions(grammar=spec.grammar),
-        Asked("chat", exchange.service.new_id("ollama-"), params, _streams(request)),
+    spec, token_ids = await prepare(exchange, messages, params, options)
+    return Question(
+        prompts=[token_ids],
+        params=spec.params,
+        options=RequestOptions(grammar=spec.grammar),
+        asked=_asked(exchange, request, "chat", params),
+        reading=spec.answer,
+        writer=partial(_writer, exchange, chat=chat),
     )
-    await _write(exchange, request, spec.answer(generation), chat=chat)
 
 
-async def _write(
-    exchange: "Exchange", request: OllamaRequest, answer: ChatGeneration, *, chat: bool
-) -> None:
-    """Answer with an object, or with one a line as the text comes."""
+def _asked(
+    exchange: "Exchange", request: OllamaRequest, operation: str, params: SamplingParams
+) -> Asked:
+    answer_id = exchange.service.new_id("ollama-")
+    return Asked(operation, answer_id, params, request.stream is not False)
+
+
+def _writer(exchange: "Exchange", generations: list[Generation], *, chat: bool) -> OllamaWriter:
     model = exchange.service.engine.model_name
-    writer = OllamaWriter(model, answer, tuple(exchange.warnings), chat=chat)
-    if not _streams(request):
-        exchange.reply(writer.whole(await answer))
-        return
-    await sse.stream(exchange, [answer], writer, form=LINES)
-
-
-def _streams(request: OllamaRequest) -> bool:
-    return request.stream is not False
+    return OllamaWriter(model, generations[0], tuple(exchange.warnings), chat=chat)
 
 
 def known_name(exchange: "Exchange", name: str | None) -> str | None:

@@ -12,17 +12,18 @@ response; if it dies, readers see that from the lease, and the response has fail
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from pyengine.chat.generation import ChatGeneration
+from pyengine.chat.answer import ChatUpdate
 from pyengine.errors import PyengineError
 from pyengine.http import sse
+from pyengine.http.answering import Answers, Question, begin
 from pyengine.http.errors import InternalError
 from pyengine.http.event_stream import KEEP_ALIVE, EventStream
-from pyengine.http.openai.responses.output import ResponseEvents
+from pyengine.http.openai.responses.output import ResponseWriter
 from pyengine.http.openai.responses.request import KIND
 from pyengine.http.store.database import Part
 from pyengine.http.store.store import Store
@@ -102,56 +103,53 @@ class Job:
         exchange: The exchange that asks the engine.
     """
 
-    def __init__(self, front: "Exchange", events: ResponseEvents) -> None:
+    def __init__(self, front: "Exchange", writer: ResponseWriter) -> None:
         """Take over from ``front``, which answers with the response that is queued."""
         self._front = front
-        self._events = events
-        self._recorder = EventRecorder(front.service.store, events.response.id)
+        self._writer = writer
+        self._recorder = EventRecorder(front.service.store, writer.response.id)
         self.exchange = front.detach(cast("Any", self._recorder))
 
-    async def begin(
-        self, generate: Callable[["Exchange"], ChatGeneration], items: Part, *, stream: bool
-    ) -> None:
+    async def begin(self, question: Question[ChatUpdate], items: Part) -> None:
         """Answer in a task; reply with the response as it is queued, or with its events.
 
         Args:
-            generate: Begins the answer.
+            question: The request.
             items: The items of the response's input, to be stored with it.
-            stream: Whether to reply with the events.
 
         Raises:
             PyengineError: The engine or the store refused it.
         """
-        response = self._events.response
+        response = self._writer.response
         body = _encode(response)
         try:
-            answer = generate(self.exchange)
+            answers, _ = begin(self.exchange, question)
             await self._front.service.store.put(
                 KIND, self._front.owner, response.id, body, items, lease=True
             )
         except BaseException:
             self.exchange.end()
             raise
-        self._recorder.send_bytes(self._events.queued())
-        self.exchange.service.running.spawn(self.exchange, self._work(answer))
-        if stream:
+        self._recorder.send_bytes(self._writer.queued())
+        self.exchange.service.running.spawn(self.exchange, self._work(answers))
+        if question.asked.stream:
             await follow(self._front, response.id, -1)
         else:
             self._front.reply(body)
 
-    async def _work(self, answer: ChatGeneration) -> None:
-        events = self._events
+    async def _work(self, answers: Answers) -> None:
+        writer = self._writer
         try:
-            await sse.stream(self.exchange, [answer], events)
+            await sse.stream(self.exchange, answers, writer)
         except PyengineError as error:
-            self._recorder.send_bytes(events.error(self.exchange.explain(error)))
+            self._recorder.send_bytes(writer.error(self.exchange.explain(error)))
             raise
         except Exception:
-            if events.response.status in ACTIVE:
-                self._recorder.send_bytes(events.error(InternalError()))
+            if writer.response.status in ACTIVE:
+                self._recorder.send_bytes(writer.error(InternalError()))
             raise
         finally:
-            await self._recorder.finish(_encode(events.response))
+            await self._recorder.finish(_encode(writer.response))
 
 
 async def follow(exchange: "Exchange", name: str, after: int) -> None:

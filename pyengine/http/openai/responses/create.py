@@ -4,18 +4,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pyengine.chat.generation import ChatGeneration
 from pyengine.errors import InvalidRequestError
-from pyengine.http import sse
+from pyengine.http.answering import Question, answer
 from pyengine.http.openai.responses.background import Job
-from pyengine.http.openai.responses.output import ResponseEvents, whole_response
+from pyengine.http.openai.responses.output import ResponseWriter
 from pyengine.http.openai.responses.request import (
     ITEMS,
     KIND,
     Prepared,
     begun,
     items_of,
-    prepare,
+    prepared,
     writing,
 )
 from pyengine.http.openai.schema.response_object import ResponseObject
@@ -28,7 +27,6 @@ from pyengine.http.openai.schema.sampling import request_options
 from pyengine.http.operations.tracing import Asked
 from pyengine.http.store.database import Part
 from pyengine.http.store.store import NOT_STORED
-from pyengine.telemetry.timing import server_timing
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -41,40 +39,31 @@ _encode = msgspec.json.Encoder().encode
 async def create(exchange: "Exchange") -> None:
     """Answer the conversation of the input items."""
     request = await exchange.decode(_decoder)
-    service = exchange.service
-    engine = service.require_model(request.model)
+    engine = exchange.service.require_model(request.model)
     keep = _kept(exchange, request)
-    made = await prepare(exchange, request)
-    answer_id, write = service.new_id("resp_"), writing(exchange, request)
+    made = await prepared(exchange, request)
+    answer_id, write = exchange.service.new_id("resp_"), writing(exchange, request)
     response = begun(request, answer_id, request.model or engine.model_name, made)
     response.warn(exchange.warnings)
-    options = request_options(request, made.spec.grammar)
-    asked = Asked("chat", answer_id, made.params, bool(request.stream))
-    events = ResponseEvents(response, write)
-
-    def generate(at: "Exchange") -> ChatGeneration:
-        [generation] = at.generate([(made.token_ids, made.spec.params)], options, asked)
-        return made.spec.answer(generation)
-
-    if request.background:
-        items = Part(ITEMS, 0, _encode(items_of(exchange, made)))
-        await Job(exchange, events).begin(generate, items, stream=bool(request.stream))
-        return
-    answer = generate(exchange)
 
     async def save(response: ResponseObject) -> None:
         if keep:
             await _save(exchange, response, made)
 
-    if request.stream:
-        await sse.stream(exchange, [answer], events, lambda: save(events.response))
-        return
-    whole = await answer
-    response.warn(whole.warnings)
-    response = whole_response(response, whole, write)
-    await save(response)
-    timing = server_timing([answer.outcome.timing])
-    exchange.reply(_encode(response), 200, ("server-timing", timing))
+    writer = ResponseWriter(response, write, save)
+    question = Question(
+        prompts=[made.token_ids],
+        params=made.spec.params,
+        options=request_options(request, made.spec.grammar),
+        asked=Asked("chat", answer_id, made.params, bool(request.stream)),
+        reading=made.spec.answer,
+        writer=lambda _: writer,
+    )
+    if request.background:
+        items = Part(ITEMS, 0, _encode(items_of(exchange, made)))
+        await Job(exchange, writer).begin(question, items)
+    else:
+        await answer(exchange, question)
 
 
 def _kept(exchange: "Exchange", request: ResponsesRequest) -> bool:
@@ -108,5 +97,5 @@ async def count_input_tokens(exchange: "Exchange") -> None:
     given = await exchange.decode(_counted)
     request = ResponsesRequest(**msgspec.structs.asdict(given))
     exchange.service.require_model(request.model)
-    made = await prepare(exchange, request)
+    made = await prepared(exchange, request)
     exchange.reply(_encode(InputTokens(len(made.token_ids))))

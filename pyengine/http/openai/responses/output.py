@@ -12,7 +12,7 @@ that is cancelled is response.incomplete with that status.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ import msgspec
 from pyengine.chat.answer import ChatAnswer, ChatUpdate, FinishReason
 from pyengine.completion import Usage
 from pyengine.errors import PyengineError, RequestAbortedError
+from pyengine.http.answering import Answers
+from pyengine.http.event_stream import EVENTS
 from pyengine.http.openai.logprobs import event_logprobs, response_logprobs
 from pyengine.http.openai.responses.input import packed
 from pyengine.http.openai.schema.response_object import (
@@ -65,7 +67,7 @@ class Writing:
         return made
 
 
-def whole_response(
+def _whole_response(
     response: ResponseObject, answer: ChatAnswer, writing: Writing
 ) -> ResponseObject:
     """The response with a whole answer in it."""
@@ -157,22 +159,43 @@ class _Open:
 _TEXT_EVENTS = {"reasoning": "response.reasoning_text", "message": "response.output_text"}
 
 
-class ResponseEvents:
-    """The events of one response; :class:`pyengine.http.sse.Chunks` for its updates.
+class ResponseWriter:
+    """Writes one response; :class:`pyengine.http.answering.Writer` of its API.
 
     Attributes:
         response: The response as of the last event.
     """
 
-    def __init__(self, response: ResponseObject, writing: Writing) -> None:
-        """``response`` has no output yet."""
+    form = EVENTS
+
+    def __init__(
+        self,
+        response: ResponseObject,
+        writing: Writing,
+        save: Callable[[ResponseObject], Awaitable[None]],
+    ) -> None:
+        """``response`` has no output yet; ``save`` stores it with its output."""
         self.response = response
+        self._save = save
         self._writing = writing
         self._new_id = writing.new_id
         self._number = 0
         self._output: list[OutputItem] = []
         self._open: _Open | None = None
         self._finish: FinishReason | None = None
+
+    async def whole(self, answers: Answers) -> bytes:
+        """The response with its answer in it."""
+        (generation,) = answers
+        answer: ChatAnswer = await generation
+        self.response.warn(answer.warnings)
+        response = _whole_response(self.response, answer, self._writing)
+        await self._save(response)
+        return _encode(response)
+
+    async def ended(self, answers: Answers) -> None:
+        """Stores the response as its events have told it."""
+        await self._save(self.response)
 
     def queued(self) -> bytes:
         """The response before it begins."""

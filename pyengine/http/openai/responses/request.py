@@ -12,6 +12,7 @@ from pyengine.chat.messages import Message
 from pyengine.chat.options import ChatOptions
 from pyengine.errors import ContextLengthError, InvalidRequestError
 from pyengine.grammar import Grammar, json_object
+from pyengine.http.answering import prepare
 from pyengine.http.errors import FieldNames, NoSuchObjectError
 from pyengine.http.limits import Limits, check_messages
 from pyengine.http.openai.completions.chat_options import grammar_names, template_arguments
@@ -74,7 +75,7 @@ class Prepared:
     options: ChatOptions
 
 
-async def prepare(exchange: "Exchange", request: ResponsesRequest) -> Prepared:
+async def prepared(exchange: "Exchange", request: ResponsesRequest) -> Prepared:
     """Read the conversation, and make the prompt.
 
     Raises:
@@ -96,9 +97,9 @@ async def prepare(exchange: "Exchange", request: ResponsesRequest) -> Prepared:
     check_messages(len(messages), service.limits)
     if request.truncation == "auto":
         spec, token_ids = await _shortened(exchange, messages, params, options)
+        exchange.warn(*spec.warnings)
     else:
-        spec, token_ids = await service.engine.prepare(messages, params, options)
-    exchange.warn(*spec.warnings)
+        spec, token_ids = await prepare(exchange, messages, params, options)
     return Prepared(items, spec, token_ids, params, options)
 
 

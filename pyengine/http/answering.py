@@ -1,0 +1,115 @@
+"""The one way from a request to its answer, in whatever API the request is written.
+
+::
+
+    read: conversation, prompts ──► generate ──► write: whole, or as a stream
+      └─ the dialect ─┘                            └─ its Writer
+
+A dialect is a function that reads a request and says with a :class:`Question` what the engine is
+to be asked, and a :class:`Writer` that writes the answers in the API's own form.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from pyengine.chat.answer import ChatUpdate
+from pyengine.chat.answer_spec import AnswerSpec
+from pyengine.chat.messages import Message
+from pyengine.chat.options import ChatOptions
+from pyengine.completion import Update
+from pyengine.http import sse
+from pyengine.http.event_stream import StreamForm
+from pyengine.http.openai.schema.sampling import seeded
+from pyengine.http.operations.tracing import Asked
+from pyengine.request.generation import Generation
+from pyengine.request.options import RequestOptions
+from pyengine.sampling import SamplingParams
+from pyengine.telemetry.timing import server_timing
+
+if TYPE_CHECKING:
+    from pyengine.http.exchange import Exchange
+
+U = TypeVar("U", Update, ChatUpdate)
+U_contra = TypeVar("U_contra", Update, ChatUpdate, contravariant=True)
+Answers = Sequence[Any]
+"""A ChatGeneration for each answer, or its Generation where all that the model writes is text."""
+
+
+class Writer(sse.Chunks[U_contra], Protocol[U_contra]):
+    """Writes the answers to one request: their updates as chunks, or all of them as one body.
+
+    Attributes:
+        form: How the parts of a stream are told apart.
+    """
+
+    form: StreamForm
+
+    async def whole(self, answers: Answers) -> bytes:
+        """Awaits the answers, stores them where that is wanted, and returns the body."""
+
+    async def ended(self, answers: Answers) -> None:
+        """Stores answers that were streamed, before the end of the stream is sent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question(Generic[U]):
+    """What the engine is asked for a request, and how its answers are written.
+
+    Attributes:
+        prompts: The token ids of each prompt.
+        params: The validated sampling parameters of every answer.
+        options: The options besides sampling of every answer.
+        asked: The facts of the request.
+        reading: Makes the answer of its generation.
+        writer: Makes the writer, once the request has begun, of generations and answers.
+        n: Answers to each prompt.
+    """
+
+    prompts: Sequence[list[int]]
+    params: SamplingParams
+    options: RequestOptions
+    asked: Asked
+    reading: Callable[[Generation], Any]
+    writer: Callable[[list[Generation]], Writer[U]]
+    n: int = 1
+
+
+async def answer(exchange: "Exchange", question: Question[U]) -> None:
+    """Answers the request that was read as ``question``.
+
+    Raises:
+        PyengineError: The request is refused, or fails before its answer has begun.
+    """
+    answers, writer = begin(exchange, question)
+    if question.asked.stream:
+        await sse.stream(exchange, answers, writer, lambda: writer.ended(answers), writer.form)
+        return
+    body = await writer.whole(answers)
+    timing = server_timing([each.outcome.timing for each in answers])
+    exchange.reply(body, 200, ("server-timing", timing))
+
+
+def begin(exchange: "Exchange", question: Question[U]) -> tuple[Answers, Writer[U]]:
+    """Begins the answers to a question."""
+    each_params = seeded(question.params, question.n)
+    generations = exchange.generate(
+        ((token_ids, params) for token_ids in question.prompts for params in each_params),
+        question.options,
+        question.asked,
+        n=1 if question.asked.stream else question.n,
+    )
+    return [question.reading(each) for each in generations], question.writer(generations)
+
+
+async def prepare(
+    exchange: "Exchange", messages: Sequence[Message], params: SamplingParams, options: ChatOptions
+) -> tuple[AnswerSpec, list[int]]:
+    """Returns how a conversation is answered and the token ids of its prompt; warns the client.
+
+    Raises:
+        PyengineError: As :meth:`pyengine.AsyncEngine.prepare`.
+    """
+    spec, token_ids = await exchange.service.engine.prepare(messages, params, options)
+    exchange.warn(*spec.warnings)
+    return spec, token_ids

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pyengine.http.app import ROUTES
+from pyengine.http.app import routes
 from tests.programs import REPOSITORY
 
 pytestmark = pytest.mark.slow
@@ -87,6 +87,6 @@ def test_probes_ask_endpoints_that_there_are() -> None:
     probes = {name: probe for name, probe in container.items() if name.endswith("Probe")}
     assert set(probes) == {"startupProbe", "readinessProbe", "livenessProbe"}
     for probe in probes.values():
-        assert "GET" in ROUTES[probe["httpGet"]["path"]]
+        assert "GET" in routes().paths[probe["httpGet"]["path"]]
     assert probes["livenessProbe"]["httpGet"]["path"] == "/health"
     assert probes["readinessProbe"]["httpGet"]["path"] == "/ready"

@@ -17,7 +17,7 @@ LAYERS = (
     ("__main__",),
     ("cli", "ray"),
     ("pyengine",),  # its public names
-    ("library", "http.replicas"),
+    ("library", "http.replicas", "http.ollama", "http.page"),
     ("http", "benchmark"),
     ("sync_engine", "profiling"),
     ("async_engine",),

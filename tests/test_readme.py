@@ -18,7 +18,7 @@ import pytest
 
 from pyengine._core import PROPOSERS
 from pyengine.cli import main
-from pyengine.http.app import ROUTES
+from pyengine.http.app import routes
 from tests.programs import REPOSITORY, environment, free, served
 from tools.docs.settings import PAGE, page
 
@@ -131,4 +131,5 @@ def test_the_proposers_are_those_of_the_engine() -> None:
 def test_the_endpoints_are_those_of_the_application() -> None:
     page = (REPOSITORY / "docs" / "reference" / "http.md").read_text()
     rows = re.findall(r"^\| `(GET|POST|DELETE) (/\S*)` \|", page, re.MULTILINE)
-    assert {(method, path) for path, methods in ROUTES.items() for method in methods} == set(rows)
+    served = routes().paths.items()
+    assert {(method, path) for path, methods in served for method in methods} == set(rows)

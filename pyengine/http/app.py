@@ -1,10 +1,11 @@
 """The endpoint as a granian RSGI application: routes, errors, and the requests being served.
 
 Everything here runs on the asyncio loop that serves. A new endpoint is a file of its own and one
-line in ``ROUTES``.
+line in ``_ROUTES``; the API of others is an extension.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from pyengine.async_engine import AsyncEngine
@@ -20,11 +21,10 @@ from pyengine.http.batches.run import Means
 from pyengine.http.batches.runner import BatchRunner
 from pyengine.http.errors import MethodNotAllowedError, NoSuchPathError, error_body
 from pyengine.http.exchange import Exchange
+from pyengine.http.extensions import extensions
+from pyengine.http.fields.table import table
 from pyengine.http.limits import Limits, check_head
 from pyengine.http.local import LocalProtocol, LocalScope
-from pyengine.http.ollama import answer as ollama_answer
-from pyengine.http.ollama import embeddings as ollama_embeddings
-from pyengine.http.ollama import endpoints as ollama
 from pyengine.http.openai import batches, files, models, tokenize
 from pyengine.http.openai.completions import chat, stored_chat, text
 from pyengine.http.openai.pooling import embeddings, rerank
@@ -33,14 +33,12 @@ from pyengine.http.openai.responses import stored as stored_responses
 from pyengine.http.operations import debug, health, metrics, openapi
 from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
-from pyengine.http.page import page
-from pyengine.http.routing import Handler, Routes
+from pyengine.http.routing import Handler, Methods, Routes
 from pyengine.http.rsgi import Scope
 from pyengine.http.service import Service
 from pyengine.http.store.store import Store
 
-ROUTES: dict[str, dict[str, Handler]] = {
-    "/": {"GET": page},
+_ROUTES: dict[str, Methods] = {
     "/v1/chat/completions": {"POST": chat.create, "GET": stored_chat.list_all},
     "/v1/chat/completions/{completion}": {
         "GET": stored_chat.retrieve,
@@ -71,14 +69,6 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/v1/score": {"POST": rerank.score},
     "/v1/models": {"GET": models.list_all},
     "/v1/models/{model}": {"GET": models.retrieve},
-    "/api/chat": {"POST": ollama.chat},
-    "/api/generate": {"POST": ollama.generate},
-    "/api/embed": {"POST": ollama_embeddings.embed},
-    "/api/embeddings": {"POST": ollama_embeddings.embeddings},
-    "/api/show": {"POST": ollama.show},
-    "/api/tags": {"GET": ollama.tags},
-    "/api/ps": {"GET": ollama.running},
-    "/api/version": {"GET": ollama.version},
     "/tokenize": {"POST": tokenize.tokenize},
     "/detokenize": {"POST": tokenize.detokenize},
     "/apply-template": {"POST": tokenize.apply_template},
@@ -97,17 +87,24 @@ ROUTES: dict[str, dict[str, Handler]] = {
     "/admin/wake_up": {"POST": admin.wake_up},
     "/admin/is_sleeping": {"GET": admin.is_sleeping},
 }
-_ROUTES = Routes(ROUTES)
 
 # A batch has at most this part of the engine's sequences, whatever else there is to do.
 _SHARE_OF_BATCHES = 4
 
 # How errors look to the clients of others, by the beginning of their paths.
-_ERROR_FORMS: tuple[tuple[str, Callable[[PyengineError], bytes]], ...] = (
-    ("/v1/messages", anthropic.error_body),
-    ("/messages", anthropic.error_body),
-    ("/api/", ollama_answer.error_body),
-)
+_ERROR_FORMS: dict[str, Callable[[PyengineError], bytes]] = {
+    "/v1/messages": anthropic.error_body,
+    "/messages": anthropic.error_body,
+}
+
+
+@cache
+def routes() -> Routes:
+    """All paths and their handlers, those of extensions too."""
+    found = dict(_ROUTES)
+    for extension in extensions():
+        found.update(extension.routes)
+    return Routes(found)
 
 
 def _any_path(_: str) -> bool:
@@ -131,13 +128,16 @@ class App(Service):
         request_log: RequestLog | None = None,
         store: Store | None = None,
     ) -> None:
-        super().__init__(engine, limits, tracing, door, request_log, store)
+        super().__init__(engine, limits, tracing, door, request_log, store, table())
         self.own_requests = OwnRequests(lambda: self.running.exchanges)
         self.administration: Administration = self.own_requests
         workers = max(1, engine.config.limits.max_sequences // _SHARE_OF_BATCHES)
-        means = Means(
-            self.store, self.perform, self.door.admit, self.new_id, tuple(ROUTES), workers
-        )
+        self._routes = routes()
+        self._error_forms = dict(_ERROR_FORMS)
+        for extension in extensions():
+            self._error_forms.update(extension.error_forms)
+        paths = tuple(self._routes.paths)
+        means = Means(self.store, self.perform, self.door.admit, self.new_id, paths, workers)
         self.batches = BatchRunner(means, self.door)
 
     def start(self) -> None:
@@ -162,7 +162,8 @@ class App(Service):
 
     def _exchange(self, scope: Scope, proto: Any) -> Exchange:
         exchange = Exchange(self, scope, proto)
-        forms = (form for begin, form in _ERROR_FORMS if exchange.path.startswith(begin))
+        known = self._error_forms.items()
+        forms = (form for begin, form in known if exchange.path.startswith(begin))
         exchange.error_body = next(forms, error_body)
         return exchange
 
@@ -217,9 +218,9 @@ class App(Service):
     def _route(self, exchange: Exchange) -> Handler:
         """The handler of a path and method, under the path that OpenAI's clients use."""
         method, path = exchange.scope.method, exchange.path
-        found = _ROUTES.find(path)
+        found = self._routes.find(path)
         if found is None:
-            raise NoSuchPathError(f"Unknown URL: {method} {path[:200]}; {_ROUTES.meant(path)}")
+            raise NoSuchPathError(f"Unknown URL: {method} {path[:200]}; {self._routes.meant(path)}")
         methods, exchange.parameter = found
         # The bodies of answers to HEAD are left out below, by the HTTP library.
         handler = methods.get("GET" if method == "HEAD" else method)

@@ -14,8 +14,7 @@ from pyengine.errors import (
 )
 from pyengine.http.access.door import Door
 from pyengine.http.errors import ShuttingDownError
-from pyengine.http.fields.policy import FieldPolicy
-from pyengine.http.fields.table import TABLE
+from pyengine.http.fields.policy import FieldPolicy, Table
 from pyengine.http.limits import Limits
 from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
@@ -56,10 +55,11 @@ class Service:
         door: Door | None = None,
         request_log: RequestLog | None = None,
         store: Store | None = None,
+        fields: Table | None = None,
     ) -> None:
         self.engine = engine
         self.limits = limits or Limits()
-        self.fields = FieldPolicy(TABLE, self.limits.unknown_fields)
+        self.fields = FieldPolicy(fields or {}, self.limits.unknown_fields)
         self.door = door or Door()
         self.request_log = request_log
         self.store = store or Store()

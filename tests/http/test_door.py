@@ -16,7 +16,7 @@ from pyengine.http.access.keys import KeyLimits, read_keys
 from pyengine.http.access.rates import Rates
 from pyengine.http.access.rules import is_loopback
 from pyengine.http.access.source import AccessSource
-from pyengine.http.app import ROUTES
+from pyengine.http.app import routes
 from pyengine.http.limits import Limits
 from pyengine.http.serving.server import HttpServer, serve
 from pyengine.settings.server import ServerConfig
@@ -94,7 +94,7 @@ async def test_no_key_gets_in_nowhere_but_where_everyone_may(
     http: httpx.AsyncClient, headers: dict[str, str], engine: FakeEngine
 ) -> None:
     encoded = [(name, value.encode()) for name, value in headers.items()]
-    for path, methods in ROUTES.items():
+    for path, methods in routes().paths.items():
         for method in methods:
             for written in (path, path + "/", path.removeprefix("/v1")):
                 answer = await http.request(method, written, headers=encoded)  # type: ignore[arg-type]

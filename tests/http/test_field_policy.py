@@ -9,7 +9,7 @@ import pytest
 
 from pyengine.chat.template import ChatTemplate
 from pyengine.http.fields.policy import Alias, FieldPolicy, Refused, described
-from pyengine.http.fields.table import TABLE
+from pyengine.http.fields.table import table
 from pyengine.http.limits import Limits
 from pyengine.http.openai.schema.chat import ChatRequest
 from pyengine.http.openai.schema.completions import CompletionRequest
@@ -56,7 +56,7 @@ IN_CHAT = {
 
 @pytest.mark.parametrize("path", [CHAT, TEXT])
 async def test_no_field_of_other_servers_is_passed_over(http: httpx.AsyncClient, path: str) -> None:
-    policy = FieldPolicy(TABLE)
+    policy = FieldPolicy(table())
     for name in (*VLLM, *SGLANG, *LLAMA_CPP):
         if path == TEXT and name in IN_CHAT:
             continue
@@ -77,7 +77,7 @@ async def test_no_field_of_other_servers_is_passed_over(http: httpx.AsyncClient,
 async def test_null_asks_for_nothing_and_neutral_values_are_told(
     http: httpx.AsyncClient, engine: FakeEngine, path: str
 ) -> None:
-    found = list(described(FieldPolicy(TABLE), TYPES[path]))
+    found = list(described(FieldPolicy(table()), TYPES[path]))
     refused = {name: effect for name, effect in found if isinstance(effect, Refused)}
     nulls = {name: None for name, _ in found}
     answer = await http.post(path, json={**BODIES[path], **nulls})
@@ -246,7 +246,7 @@ def _encoded(kind: Any) -> set[str]:
 
 
 def test_fields_of_the_table_are_not_those_of_their_type() -> None:
-    for kind, fields in TABLE.items():
+    for kind, fields in table().items():
         assert not _encoded(kind) & fields.keys(), kind
 
 

@@ -8,14 +8,14 @@ import httpx
 import jsonschema
 import pytest
 
-from pyengine.http.app import ROUTES
-from pyengine.http.operations.paths import OPERATIONS
+from pyengine.http.app import routes
+from pyengine.http.operations.paths import operations
 from tests.programs import served
 
 
 def test_the_description_has_every_path() -> None:
-    paths = {(method, path) for path, methods in ROUTES.items() for method in methods}
-    assert set(OPERATIONS) == {pair for pair in paths if pair[1] != "/"}
+    paths = {(method, path) for path, methods in routes().paths.items() for method in methods}
+    assert set(operations()) == {pair for pair in paths if pair[1] != "/"}
 
 
 async def test_the_description_and_the_page(http: httpx.AsyncClient) -> None:

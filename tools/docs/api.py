@@ -10,8 +10,9 @@ import msgspec
 from msgspec import inspect
 
 from pyengine.http.fields.policy import Alias, FieldPolicy, Hint, Refused, described
-from pyengine.http.fields.table import TABLE
-from pyengine.http.operations.paths import OPERATIONS, Operation
+from pyengine.http.fields.table import table
+from pyengine.http.operations.operation import Operation
+from pyengine.http.operations.paths import operations
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "API.md"
 HEAD = """# Fields of requests
@@ -36,7 +37,7 @@ mean what [`SamplingParams`](reference/parameters.md) says of them.
 
 def page() -> str:
     """The page."""
-    policy, made, seen = FieldPolicy(TABLE), [HEAD], set()
+    policy, made, seen = FieldPolicy(table()), [HEAD], set()
     for (method, path), operation in _generating():
         made.append(f"## {method} {path}\n\n{operation.summary}\n")
         made.append(_tables(operation.request, policy))
@@ -45,8 +46,8 @@ def page() -> str:
                 seen.add(inner)
     made += [
         f"## {kind.__name__}\n\n{_about(kind)}\n\n{_tables(kind, policy)}"
-        for kind in sorted(seen | set(TABLE) - _requests(), key=lambda kind: kind.__name__)
-        if kind.__struct_fields__ or TABLE.get(kind)
+        for kind in sorted(seen | set(table()) - _requests(), key=lambda kind: kind.__name__)
+        if kind.__struct_fields__ or table().get(kind)
     ]
     return "\n".join(made)
 
@@ -62,7 +63,7 @@ def _generating() -> list[tuple[tuple[str, str], Operation]]:
     """The operations that take a body, but for those of administrators."""
     return [
         (where, operation)
-        for where, operation in OPERATIONS.items()
+        for where, operation in operations().items()
         if operation.request is not None and not where[1].startswith("/admin")
     ]
 

@@ -18,7 +18,7 @@ from typing import BinaryIO, Self
 import msgspec
 
 from pyengine.errors import ConfigError, EngineDeadError
-from pyengine.http.app import ROUTES, App
+from pyengine.http.app import App, routes
 from pyengine.http.batches.lines import AnswerLine, Malformed, RequestLine, read_lines
 from pyengine.http.batches.parallel import in_parallel
 from pyengine.http.batches.performer import answer
@@ -114,7 +114,7 @@ class OfflineBatch:
 
     def _requests(self) -> Iterator[RequestLine]:
         with self._source.open("rb") as lines:
-            for request in read_lines(lines, ROUTES):
+            for request in read_lines(lines, routes().paths):
                 if isinstance(request, RequestLine) and request.custom_id not in self._done:
                     yield request
 
@@ -135,7 +135,7 @@ def _checked(source: Path) -> set[str]:
     wrong: list[Malformed] = []
     try:
         with source.open("rb") as lines:
-            for line in read_lines(lines, ROUTES):
+            for line in read_lines(lines, routes().paths):
                 if isinstance(line, Malformed):
                     wrong.append(line)
                 else:

@@ -1,12 +1,17 @@
-"""The fields that requests may have beside those that their types honour: of servers and clients,
-then of each type. ``docs/API.md`` is made from this table and from the types.
+"""The fields that requests may have beside those that their types honour, by type.
+
+``docs/API.md`` is made from this table and from the types.
 """
+
+from collections.abc import Mapping
+from functools import cache
 
 from pyengine.chat.messages import ContentPart, FunctionCall, Message, MessageToolCall
 from pyengine.http.anthropic import schema as anthropic
-from pyengine.http.fields.effects import alias, compact, hint, limit, refused, text_or_nothing
-from pyengine.http.fields.policy import Alias, Refused, Table
-from pyengine.http.ollama import schema as ollama
+from pyengine.http.extensions import extensions
+from pyengine.http.fields.effects import alias, compact, hint, limit, refused
+from pyengine.http.fields.policy import Alias, Effect, Table
+from pyengine.http.fields.servers import LITELLM, OPENAI, SERVERS
 from pyengine.http.openai.schema import (
     chat,
     common,
@@ -19,63 +24,6 @@ from pyengine.http.openai.schema import (
     tools,
 )
 
-OPENAI = refused("moderation") | hint(
-    "safety_identifier service_tier prompt_cache_key prompt_cache_options prompt_cache_retention"
-)
-LITELLM = refused("guardrails mock_response extra_body") | hint(
-    "litellm_metadata litellm_call_id litellm_session_id litellm_trace_id litellm_logging_obj"
-    " no-log tags deployment_id drop_params additional_drop_params allowed_openai_params"
-    " num_retries max_retries cache caching ttl custom_llm_provider api_version extra_headers"
-    " provider_specific_fields fallbacks context_window_fallback_dict"
-)
-VLLM = {
-    **refused("prompt_embeds repetition_detection"),
-    **refused("use_beam_search early_stopping watermarking return_prompt_text", False),
-    **refused("return_routed_experts", False),
-    **refused("vllm_xargs kv_transfer_params ec_transfer_params", {}),
-    **refused("length_penalty", 1.0),
-    **refused("spaces_between_special_tokens", True),
-    **refused("logprob_token_ids", [], say="top_logprobs"),
-    **refused("thinking_token_budget", -1),
-    **refused("min_reasoning_tokens", 0),
-    **refused("truncation_side", "left"),
-    **refused("guided_whitespace_pattern", say="structured_outputs.whitespace"),
-    **hint("mm_processor_kwargs media_io_kwargs guided_decoding_backend request_id session_id"),
-}
-SGLANG = {
-    **alias(max_new_tokens="max_tokens", sampling_seed="seed"),
-    **alias(no_stop_trim="include_stop_str_in_output"),
-    **refused("custom_logit_processor"),
-    **refused("session_params custom_params", {}),
-    **refused("return_hidden_states", False),
-    **refused("lora_path", "", []),
-    **refused("stop_regex", [], "", say="stop"),
-    **hint("return_cached_tokens_details routed_experts_start_len rid extra_key custom_labels"),
-    **hint("images_config ngram_corpus_id bootstrap_host bootstrap_port bootstrap_room"),
-    **hint("routed_dp_rank disagg_prefill_dp_rank data_parallel_rank"),
-}
-LLAMA_CPP = {
-    **alias(repeat_penalty="repetition_penalty", return_tokens="return_token_ids"),
-    "n_predict": Alias("max_tokens", limit),
-    "grammar": Alias("ebnf", text_or_nothing),
-    **refused("samplers"),
-    **refused("post_sampling_probs return_progress timings_per_token grammar_lazy", False),
-    **refused("response_fields lora", []),
-    **refused("penalize_nl", True),
-    **refused("n_indent", 0),
-    **refused("min_keep", 0, 1),
-    **refused("repeat_last_n", -1),
-    **refused("adaptive_target", -1.0),
-    **refused("tfs_z", 1.0),
-    **refused("mirostat", 0, say="typical_p"),
-    **refused("n_probs", 0, say="logprobs"),
-    **refused("t_max_predict_ms", 0, -1, say="timeout"),
-    **refused("grammar_triggers", [], say="structural_tag"),
-    **refused("preserved_tokens", [], say="skip_special_tokens"),
-    **hint("mirostat_tau mirostat_eta adaptive_decay n_keep n_discard id_slot cache_prompt"),
-    **hint("n_cache_reuse speculative.n_max speculative.n_min speculative.p_min"),
-}
-SERVERS = {**OPENAI, **LITELLM, **VLLM, **SGLANG, **LLAMA_CPP}
 ANTHROPIC = {
     **alias(stop="stop_sequences"),
     **refused("container"),
@@ -84,18 +32,10 @@ ANTHROPIC = {
     **refused("output_format", say="tools"),
     **hint("cache_control betas anthropic_version anthropic_beta service_tier inference_geo speed"),
 }
-OLLAMA = {
-    **alias(name="model"),
-    **refused("logprobs truncate shift", False),
-    **refused("top_logprobs", 0),
-    **refused("images", []),
-    **hint("keep_alive"),
-}
-OLLAMA_VECTORS = alias(name="model") | hint("keep_alive options")
 BLOCK = hint("cache_control citations")
 ITEM = hint("provider_specific_fields cache_control created_by")
 
-TABLE: Table = {
+_TABLE: Table = {
     common.GenerationRequest: SERVERS,
     chat.ChatRequest: {
         **alias(stop_sequences="stop"),
@@ -260,23 +200,13 @@ TABLE: Table = {
     },
     anthropic.ThinkingParam: refused("display", "summarized") | hint("budget_tokens"),
     anthropic.Metadata: {},
-    ollama.OllamaRequest: OLLAMA,
-    ollama.OllamaGenerateRequest: refused("suffix template", "") | refused("context", []),
-    ollama.OllamaEmbedRequest: OLLAMA_VECTORS,
-    ollama.OllamaEmbeddingsRequest: OLLAMA_VECTORS,
-    ollama.OllamaShowRequest: {
-        **alias(name="model"),
-        **refused("system template", ""),
-        **refused("options", {}),
-        **hint("verbose"),
-    },
-    ollama.OllamaMessage: refused("images", []),
-    ollama.OllamaCall: hint("type"),
-    ollama.OllamaFunction: hint("index"),
-    ollama.OllamaOptions: {
-        **{name: effect for name, effect in LLAMA_CPP.items() if isinstance(effect, Refused)},
-        **refused("penalize_newline", True),
-        **hint("num_ctx num_batch num_gpu main_gpu low_vram vocab_only use_mmap use_mlock"),
-        **hint("num_thread numa f16_kv logits_all num_keep mirostat_tau mirostat_eta"),
-    },
 }
+
+
+@cache
+def table() -> Table:
+    """The effects of fields by the types that may have them, of extensions too."""
+    found: dict[type, Mapping[str, Effect]] = dict(_TABLE)
+    for extension in extensions():
+        found.update(extension.fields)
+    return found

@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pyengine._core import __version__
-from pyengine.http.operations.paths import (
-    EVENTS,
-    GENERATING,
-    JSON,
-    OPERATIONS,
-    ErrorBody,
-    OllamaError,
-    Operation,
-)
+from pyengine.http.operations.operation import EVENTS, JSON, Operation
+from pyengine.http.operations.paths import generating, operations
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -55,17 +48,19 @@ _EVENT = {
 @cache
 def document(models: tuple[str, ...]) -> bytes:
     """The description of an endpoint with these names of its model, as JSON."""
-    types = {op.request for op in OPERATIONS.values()} | {op.answer for op in OPERATIONS.values()}
+    described = operations()
+    types = {op.request for op in described.values()} | {op.answer for op in described.values()}
+    types |= {op.error for op in described.values()}
     structs = [kind for kind in types if inspect.isclass(kind)]
-    structs = [ErrorBody, OllamaError, *sorted(structs, key=lambda kind: kind.__name__)]
+    structs.sort(key=lambda kind: kind.__name__)
     references, schemas = msgspec.json.schema_components(
         structs, ref_template="#/components/schemas/{name}"
     )
-    for kind in GENERATING:
+    for kind in generating():
         schemas[kind.__name__]["properties"]["model"] = {"enum": models}
     names = dict(zip(structs, references, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for (method, path), operation in OPERATIONS.items():
+    for (method, path), operation in described.items():
         paths.setdefault(path, {})[method.lower()] = _operation(method, path, operation, names)
     return msgspec.json.encode(
         {

@@ -1,9 +1,8 @@
 """Every path: what it takes, what it gives, and in which form."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
-
-import msgspec
 
 from pyengine.http.admin.endpoints import AbortRequest, RequestList, ResetAnswer, SleepState
 from pyengine.http.anthropic.schema import (
@@ -12,16 +11,7 @@ from pyengine.http.anthropic.schema import (
     MessagesRequest,
     TokenCount,
 )
-from pyengine.http.ollama.schema import (
-    OllamaAnswer,
-    OllamaChatRequest,
-    OllamaEmbedAnswer,
-    OllamaEmbeddingsAnswer,
-    OllamaEmbeddingsRequest,
-    OllamaEmbedRequest,
-    OllamaGenerateRequest,
-    OllamaShowRequest,
-)
+from pyengine.http.extensions import extensions
 from pyengine.http.openai.completions.stored_chat import UpdateRequest
 from pyengine.http.openai.files import Upload
 from pyengine.http.openai.schema.batches import BatchObject, BatchRequest, FileObject
@@ -49,89 +39,13 @@ from pyengine.http.openai.schema.tokenize import (
     TokenizeAnswer,
     TokenizeRequest,
 )
+from pyengine.http.operations.operation import EVENTS, Operation, Status, Version, object_id, query
 from pyengine.http.query import Deleted, ObjectList
 
-JSON = "application/json"
-EVENTS = "text/event-stream"
-LINES = "application/x-ndjson"
-"""Media types of answers."""
-
-
-class ErrorObject(msgspec.Struct):
-    """An error: message, field at fault, and OpenAI's type and code."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorBody(msgspec.Struct):
-    """The body of every error."""
-
-    error: ErrorObject
-
-
-class OllamaError(msgspec.Struct):
-    """The body of every error, in Ollama's form."""
-
-    error: str
-
-
-class Status(msgspec.Struct):
-    """The process lives, or takes requests."""
-
-    status: str
-
-
-class Version(msgspec.Struct):
-    """The version of pyengine."""
-
-    version: str
-
-
-@dataclass(frozen=True)
-class Operation:
-    """The request and the answers of a path.
-
-    Attributes:
-        summary: In a line.
-        answer: The type of its answer, or a media type that is not JSON.
-        request: The type of its body.
-        parameters: OpenAPI's objects of its parameters.
-        stream: The media type of an answer that comes in parts, if it may.
-        error: The type of the body of its own errors.
-        media: The media type of its body.
-    """
-
-    summary: str
-    answer: Any
-    request: Any = None
-    parameters: tuple[dict[str, Any], ...] = ()
-    stream: str | None = None
-    error: Any = ErrorBody
-    media: str = JSON
-
-
-def _query(name: str, text: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"name": name, "in": "query", "description": text, "schema": schema}
-
-
-def _id(name: str) -> dict[str, Any]:
-    schema = {"type": "string", "minLength": 1, "pattern": "^[A-Za-z0-9_-]+$"}
-    return {
-        "name": name,
-        "in": "path",
-        "required": True,
-        "description": "Its id.",
-        "schema": schema,
-    }
-
-
 _LISTED = (
-    _query("after", "The id behind which the list begins.", {"type": "string"}),
-    _query("limit", "The most objects.", {"type": "integer", "minimum": 1, "maximum": 100}),
-    _query("order", "The first added first, or last.", {"enum": ["asc", "desc"]}),
+    query("after", "The id behind which the list begins.", {"type": "string"}),
+    query("limit", "The most objects.", {"type": "integer", "minimum": 1, "maximum": 100}),
+    query("order", "The first added first, or last.", {"enum": ["asc", "desc"]}),
 )
 
 _MODEL_NAME = {
@@ -139,7 +53,7 @@ _MODEL_NAME = {
     "schema": {"type": "string", "minLength": 1},
 }  # fmt: skip
 
-GENERATING = (
+_GENERATING = (
     ChatRequest,
     CompletionRequest,
     ResponsesRequest,
@@ -147,38 +61,32 @@ GENERATING = (
     EmbeddingRequest,
     RerankRequest,
     ScoreRequest,
-    OllamaChatRequest,
-    OllamaGenerateRequest,
-    OllamaEmbedRequest,
-    OllamaEmbeddingsRequest,
 )
-"""Requests that name the model that is to answer."""
-
-OPERATIONS: dict[tuple[str, str], Operation] = {
+_OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/chat/completions"): Operation(
         "Answer a conversation.", ChatResponse, ChatRequest, stream=EVENTS
     ),
     ("GET", "/v1/chat/completions"): Operation(
         "The stored completions.",
         ObjectList,
-        parameters=(*_LISTED, _query("model", "Those of that model.", {"type": "string"})),
+        parameters=(*_LISTED, query("model", "Those of that model.", {"type": "string"})),
     ),
     ("GET", "/v1/chat/completions/{completion}"): Operation(
-        "A stored completion.", ChatResponse, parameters=(_id("completion"),)
+        "A stored completion.", ChatResponse, parameters=(object_id("completion"),)
     ),
     ("POST", "/v1/chat/completions/{completion}"): Operation(
         "Change a stored completion's metadata.",
         ChatResponse,
         UpdateRequest,
-        parameters=(_id("completion"),),
+        parameters=(object_id("completion"),),
     ),
     ("DELETE", "/v1/chat/completions/{completion}"): Operation(
-        "Remove a stored completion.", Deleted, parameters=(_id("completion"),)
+        "Remove a stored completion.", Deleted, parameters=(object_id("completion"),)
     ),
     ("GET", "/v1/chat/completions/{completion}/messages"): Operation(
         "The messages that a stored completion answers.",
         ObjectList,
-        parameters=(_id("completion"), *_LISTED),
+        parameters=(object_id("completion"), *_LISTED),
     ),
     ("POST", "/v1/completions"): Operation(
         "Continue one prompt or several.", CompletionResponse, CompletionRequest, stream=EVENTS
@@ -196,22 +104,22 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "A stored response, or the events of one in the background.",
         ResponseObject,
         parameters=(
-            _id("response"),
-            _query("stream", "As events.", {"type": "boolean"}),
-            _query("starting_after", "The number before the first event.", {"type": "integer"}),
+            object_id("response"),
+            query("stream", "As events.", {"type": "boolean"}),
+            query("starting_after", "The number before the first event.", {"type": "integer"}),
         ),
         stream=EVENTS,
     ),
     ("DELETE", "/v1/responses/{response}"): Operation(
-        "Remove a stored response.", Deleted, parameters=(_id("response"),)
+        "Remove a stored response.", Deleted, parameters=(object_id("response"),)
     ),
     ("POST", "/v1/responses/{response}/cancel"): Operation(
-        "End a background response.", ResponseObject, parameters=(_id("response"),)
+        "End a background response.", ResponseObject, parameters=(object_id("response"),)
     ),
     ("GET", "/v1/responses/{response}/input_items"): Operation(
         "The items of a stored response's input.",
         ObjectList,
-        parameters=(_id("response"), *_LISTED),
+        parameters=(object_id("response"), *_LISTED),
     ),
     ("POST", "/v1/files"): Operation(
         "Store a file.", FileObject, Upload, media="multipart/form-data"
@@ -219,20 +127,24 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/v1/files"): Operation(
         "The stored files.",
         ObjectList,
-        parameters=(*_LISTED, _query("purpose", "Those of that purpose.", {"type": "string"})),
+        parameters=(*_LISTED, query("purpose", "Those of that purpose.", {"type": "string"})),
     ),
-    ("GET", "/v1/files/{file}"): Operation("A file.", FileObject, parameters=(_id("file"),)),
-    ("DELETE", "/v1/files/{file}"): Operation("Remove a file.", Deleted, parameters=(_id("file"),)),
+    ("GET", "/v1/files/{file}"): Operation("A file.", FileObject, parameters=(object_id("file"),)),
+    ("DELETE", "/v1/files/{file}"): Operation(
+        "Remove a file.", Deleted, parameters=(object_id("file"),)
+    ),
     ("GET", "/v1/files/{file}/content"): Operation(
-        "The content of a file.", "application/octet-stream", parameters=(_id("file"),)
+        "The content of a file.", "application/octet-stream", parameters=(object_id("file"),)
     ),
     ("POST", "/v1/batches"): Operation(
         "Answer the requests of a file, when there is room.", BatchObject, BatchRequest
     ),
     ("GET", "/v1/batches"): Operation("The batches.", ObjectList, parameters=_LISTED),
-    ("GET", "/v1/batches/{batch}"): Operation("A batch.", BatchObject, parameters=(_id("batch"),)),
+    ("GET", "/v1/batches/{batch}"): Operation(
+        "A batch.", BatchObject, parameters=(object_id("batch"),)
+    ),
     ("POST", "/v1/batches/{batch}/cancel"): Operation(
-        "Answer no more of a batch's requests.", BatchObject, parameters=(_id("batch"),)
+        "Answer no more of a batch's requests.", BatchObject, parameters=(object_id("batch"),)
     ),
     ("POST", "/v1/messages"): Operation(
         "Answer in the form of Anthropic's Messages.",
@@ -251,42 +163,6 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ),
     ("POST", "/v2/rerank"): Operation("As /v1/rerank.", RerankResponse, RerankRequest),
     ("POST", "/v1/score"): Operation("Score pairs of texts.", ScoreResponse, ScoreRequest),
-    ("POST", "/api/embed"): Operation(
-        "The vectors of texts, in Ollama's form.",
-        OllamaEmbedAnswer,
-        OllamaEmbedRequest,
-        error=OllamaError,
-    ),
-    ("POST", "/api/embeddings"): Operation(
-        "The vector of a text, in Ollama's older form.",
-        OllamaEmbeddingsAnswer,
-        OllamaEmbeddingsRequest,
-        error=OllamaError,
-    ),
-    ("POST", "/api/chat"): Operation(
-        "Answer a conversation in Ollama's form.",
-        OllamaAnswer,
-        OllamaChatRequest,
-        stream=LINES,
-        error=OllamaError,
-    ),
-    ("POST", "/api/generate"): Operation(
-        "Continue a prompt in Ollama's form.",
-        OllamaAnswer,
-        OllamaGenerateRequest,
-        stream=LINES,
-        error=OllamaError,
-    ),
-    ("POST", "/api/show"): Operation(
-        "The model, in Ollama's form.", dict[str, Any], OllamaShowRequest, error=OllamaError
-    ),
-    ("GET", "/api/tags"): Operation(
-        "The models, in Ollama's form.", dict[str, Any], error=OllamaError
-    ),
-    ("GET", "/api/ps"): Operation(
-        "The models that are loaded, in Ollama's form.", dict[str, Any], error=OllamaError
-    ),
-    ("GET", "/api/version"): Operation("The version of pyengine.", Version, error=OllamaError),
     ("POST", "/tokenize"): Operation(
         "The token ids of a text or a conversation.", TokenizeAnswer, TokenizeRequest
     ),
@@ -308,15 +184,15 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         "Metrics for Prometheus.",
         "text/plain",
         None,
-        (_query("experts", "1 counts every expert of a mixture too.", {"enum": ["0", "1"]}),),
+        (query("experts", "1 counts every expert of a mixture too.", {"enum": ["0", "1"]}),),
     ),
     ("GET", "/debug/profile"): Operation(
         "Watch the engine, and answer where its time went.",
         dict[str, Any],
         None,
         (
-            _query("seconds", "How long, at most 60.", {"type": "number", "maximum": 60}),
-            _query("spans", "1 gives the spans too.", {"enum": ["0", "1"]}),
+            query("seconds", "How long, at most 60.", {"type": "number", "maximum": 60}),
+            query("spans", "1 gives the spans too.", {"enum": ["0", "1"]}),
         ),
     ),
     ("GET", "/openapi.json"): Operation("This description.", dict[str, Any]),
@@ -332,4 +208,18 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/admin/is_sleeping"): Operation("Whether the engine sleeps.", SleepState),
     ("GET", "/docs"): Operation("This description, for people.", "text/html"),
 }
-"""Every path that the application has, but for the page at ``/``; a test compares them."""
+
+
+@cache
+def operations() -> Mapping[tuple[str, str], Operation]:
+    """Every path that the application has but for pages; a test compares them."""
+    found = dict(_OPERATIONS)
+    for extension in extensions():
+        found.update(extension.operations)
+    return found
+
+
+@cache
+def generating() -> tuple[type, ...]:
+    """Requests that name the model that is to answer."""
+    return (*_GENERATING, *(kind for each in extensions() for kind in each.generating))

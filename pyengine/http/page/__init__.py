@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from pyengine.http.errors import NoSuchPathError
+from pyengine.http.extensions import Extension
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -58,3 +59,6 @@ def document() -> tuple[bytes, str]:
 def _digest(part: str) -> str:
     """The hash that lets a browser run ``part``."""
     return f"'sha256-{b64encode(hashlib.sha256(part.encode()).digest()).decode()}'"
+
+
+EXTENSION = Extension(routes={"/": {"GET": page}})

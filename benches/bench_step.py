@@ -46,6 +46,7 @@ def submit(number: int) -> Submit:
         prompt_length=PROMPT,
         max_tokens=CONTEXT - PROMPT,
         sampling=pack_sampling(SamplingParams(temperature=0.8, top_p=0.95), number),
+        skip_special_tokens=True,
         stop_token_ids=(1, 2),
         stop=("\n\n",),
         tenant=number % 4,

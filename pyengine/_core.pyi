@@ -1532,6 +1532,13 @@ def time_requests(kv: KvAllocator, prompts: _Buffer, length: int) -> dict[str, l
         MemoryError: A prompt does not fit.
     """
 
+def declared_messages() -> dict[str, Any]:
+    """The messages as Rust declares them, for a test that holds Python's to these.
+
+    ``structs`` has the fields of each struct by its name, pairs of name and type as Python spells
+    it; ``extensions`` the struct of each tag; ``default_submit`` a Submit of default values.
+    """
+
 def machine_peaks(threads: int) -> tuple[float | None, float | None, float | None, float]:
     """Measure what the machine can do with ``threads`` threads; takes half a second.
 

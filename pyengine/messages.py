@@ -13,7 +13,8 @@ On a ring a message is msgpack ``[tag, body]``; a body is the array of its field
 has the messages that Python writes or reads.
 """
 
-from typing import Any, Literal, cast
+from collections.abc import Iterable
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import msgspec
 
@@ -22,7 +23,6 @@ from pyengine.telemetry.histogram import HistogramTotal
 from pyengine.telemetry.totals import Totals
 
 FinishReason = Literal["stop", "length", "abort", "timeout", "overloaded", "error", "refused"]
-Pooling = Literal["last", "mean"]
 
 
 class RequestKey(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -30,6 +30,20 @@ class RequestKey(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
     frontend: int
     request: int
+
+
+class Extension(msgspec.Struct, array_like=True, gc=False):
+    """The part of a message that belongs to one feature, under a tag of its own.
+
+    Declared beside its feature, here in :mod:`pyengine.request.features` and in Rust under
+    ``rust/scheduler/src/features/``.
+
+    Attributes:
+        ANSWER_TOKENS: Tokens that the request's answer has, whatever its parameters say.
+    """
+
+    TAG: ClassVar[str]
+    ANSWER_TOKENS: ClassVar[int | None] = None
 
 
 class Submit(msgspec.Struct, array_like=True, gc=False, kw_only=True):
@@ -42,29 +56,12 @@ class Submit(msgspec.Struct, array_like=True, gc=False, kw_only=True):
         max_tokens: Most tokens to generate, including tokens from before a restart; 0 computes the
             prompt alone.
         sampling: How tokens are chosen; see :func:`pyengine.sampling.pack_sampling`.
-        logit_bias: Pairs of a token and the number added to its logit; each token once.
-        bad_words: Sequences of tokens of which the last must not follow the others.
         priority: Lower runs first.
         tenant: The tenant that the request is charged to; 0 where the client named none.
         cache_salt: Requests share cached prefixes only under the same salt.
         arrival_ns: ``time.monotonic_ns()`` at arrival.
         deadline_ns: ``time.monotonic_ns()`` at which to give up; 0 is never.
-        grammar: Description of the answer's grammar; see
-            :meth:`pyengine.grammar.Grammar.description`.
-        close_grammar: Bring the answer to an end of its grammar within ``max_tokens``.
-        prediction: The expected answer as token ids, in the form of ``tokens``; a source of drafts.
-        logprobs: Number of most likely tokens to report beside each token's own log-probability;
-            None reports no log-probabilities.
-        dry_breakers: Tokens at which a sequence ends that must not be repeated, in the form of
-            ``tokens``.
-        allowed_tokens: The only tokens that the answer may have, in that form; empty allows all.
-        pooling: The answer is a vector, made of the last hidden state of the prompt's last token,
-            or of the mean of all; then ``max_tokens`` is 1, and no token is generated.
-        prompt_logprobs: Number of most likely tokens to report beside the log-probability of each
-            token of the prompt but the first; None reports none of the prompt.
-        prompt_logprobs_from: So many of those, the first, are not wanted, or known from before a
-            restart.
-        logits_processors: The logits processors of the request by name, with their arguments: JSON.
+        extensions: What features are asked for, by tag; see :class:`Extension`.
     """
 
     key: RequestKey
@@ -73,27 +70,16 @@ class Submit(msgspec.Struct, array_like=True, gc=False, kw_only=True):
     max_tokens: int
     min_tokens: int = 0
     sampling: bytes
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    bad_words: tuple[tuple[int, ...], ...] = ()
     stop_token_ids: tuple[int, ...] = ()
     stop: tuple[str, ...] = ()
     include_stop: bool = False
-    skip_special_tokens: bool = True
+    skip_special_tokens: bool
     priority: int = 0
     tenant: int = 0
     cache_salt: int = 0
     arrival_ns: int
     deadline_ns: int = 0
-    grammar: bytes | None = None
-    close_grammar: bool = False
-    prediction: bytes = b""
-    logprobs: int | None = None
-    dry_breakers: bytes = b""
-    allowed_tokens: bytes = b""
-    pooling: Pooling | None = None
-    prompt_logprobs: int | None = None
-    prompt_logprobs_from: int = 0
-    logits_processors: bytes | None = None
+    extensions: dict[str, bytes] = {}
 
 
 class Delta(msgspec.Struct, array_like=True, gc=False):
@@ -177,6 +163,7 @@ class ResetDone(msgspec.Struct, array_like=True, gc=False):
     blocks: int
 
 
+Body = TypeVar("Body", bound=Extension)
 Answer = Report | ResetDone
 ToPython = list[Delta] | ReportRequest | ResetRequest | Answer
 
@@ -189,6 +176,16 @@ _decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
     "reset_request": msgspec.msgpack.Decoder(ResetRequest),
     "reset_done": msgspec.msgpack.Decoder(ResetDone),
 }
+
+
+def encode_extensions(extensions: Iterable[Extension]) -> dict[str, bytes]:
+    """The ``extensions`` of a message by tag, as it carries them."""
+    return {extension.TAG: _encoder.encode(extension) for extension in extensions}
+
+
+def decode_extension(kind: type[Body], body: bytes) -> Body:
+    """The extension of this kind that a message carries as ``body``."""
+    return msgspec.msgpack.decode(body, type=kind)
 
 
 def encode_submit(submit: Submit) -> bytes:

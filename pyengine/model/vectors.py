@@ -13,10 +13,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pyengine.errors import ModelLoadError
-from pyengine.messages import Pooling
+
+Pooling = Literal["last", "mean"]
 
 _POOLINGS: dict[str, Pooling] = {"lasttoken": "last", "mean": "mean"}
 # Older folders have a flag for each.

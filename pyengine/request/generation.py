@@ -11,6 +11,9 @@ from pyengine.completion import Completion, Outcome, Update, Usage
 from pyengine.errors import RequestAbortedError
 from pyengine.logprobs import TokenLogprob
 from pyengine.messages import RequestKey
+from pyengine.request.features.logprobs import LogProbs
+from pyengine.request.features.pooling import Vector
+from pyengine.request.features.prompt_logprobs import PromptLogProbs
 from pyengine.request.request import RequestActor
 from pyengine.telemetry.timing import Timing
 
@@ -64,7 +67,8 @@ class Generation:
         """The vector of a request that pools, float32 [hidden_size], once it was awaited."""
         import numpy as np  # of embeddings alone; half of the time until the port listens
 
-        return np.frombuffer(self._begun().last.pooled, np.float32)
+        vector = self._begun().part(Vector)
+        return np.frombuffer(b"" if vector is None else vector.states, np.float32)
 
     def pass_text(self, sink: Callable[[str], None]) -> None:
         """Give text that comes alone to ``sink``, on the loop, while a task waits for an update.
@@ -126,14 +130,15 @@ class Generation:
 
     def token_logprobs(self) -> tuple[TokenLogprob, ...]:
         """The log-probabilities of all tokens so far, of those without text too; () if unwanted."""
-        records = self._begun().logprobs
-        return () if records is None else records.every()
+        logprobs = self._begun().part(LogProbs)
+        return () if logprobs is None else logprobs.records.every()
 
     def prompt_logprobs(self) -> list[TokenLogprob | None] | None:
         """The log-probabilities of the prompt, whole once its first update is there; see
         :attr:`pyengine.completion.Completion.prompt_logprobs`.
         """
-        return self._begun().prompt_entries()
+        scored = self._begun().part(PromptLogProbs)
+        return None if scored is None else scored.entries()
 
     async def __aenter__(self) -> Self:
         return self

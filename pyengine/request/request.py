@@ -13,7 +13,8 @@ dropping of a ``Generation`` may come from another thread (``request/generation.
 import asyncio
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -27,8 +28,10 @@ from pyengine.errors import (
     RequestFailedError,
     RequestTimeoutError,
 )
-from pyengine.logprobs import LogprobRecords, Spelling, TokenLogprob, unspelled
-from pyengine.messages import Delta, FinishReason, Submit
+from pyengine.logprobs import Spelling, unspelled
+from pyengine.messages import Delta, FinishReason, Submit, encode_extensions
+from pyengine.request.features.feature import AnswerPart
+from pyengine.request.features.registry import answer_parts
 from pyengine.request.growing_text import GrowingText
 from pyengine.telemetry.timing import Timing
 
@@ -47,6 +50,12 @@ def _lines(notices: list[str]) -> tuple[str, ...]:
     return tuple(line for notice in notices for line in notice.splitlines())
 
 
+def _merged(fields: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    return {name: value for each in fields for name, value in each.items()}
+
+
+Part = TypeVar("Part", bound=AnswerPart)
+_NO_FIELDS: dict[str, Any] = {}
 _NOTHING = Delta(0, "", (), None, None, None, 0, 0, 0, 0)
 
 
@@ -67,10 +76,10 @@ class RequestActor:
         "finished",
         "first_ns",
         "fresh",
+        "in_updates",
         "last",
-        "logprobs",
         "notices",
-        "prompt_logprobs",
+        "parts",
         "sent",
         "shown",
         "shown_notices",
@@ -85,10 +94,8 @@ class RequestActor:
     def __init__(self, submit: Submit, spelling: Spelling = unspelled) -> None:
         """Nothing has come. ``spelling`` gives the bytes of tokens, for log-probabilities."""
         self.submit = submit
-        wanted = submit.logprobs
-        self.logprobs = None if wanted is None else LogprobRecords(wanted, spelling)
-        wanted = submit.prompt_logprobs
-        self.prompt_logprobs = None if wanted is None else LogprobRecords(wanted, spelling)
+        self.parts = answer_parts(submit, spelling)
+        self.in_updates = any(part.in_updates for part in self.parts)
         self.sent = False  # whether the engine that runs now has the request
         self.aborted = False  # set from any thread
         self.deaths = 0  # engines that died while they had the request
@@ -111,14 +118,12 @@ class RequestActor:
     def deliver(self, delta: Delta) -> None:
         """Take in one delta; :meth:`show` tells the reader."""
         self.last = delta
-        if delta.prompt_logprobs and self.prompt_logprobs is not None:
-            self.prompt_logprobs.add_next(self._scored_tokens(), delta.prompt_logprobs)
-            if not (delta.tokens or delta.text or delta.notice or delta.finish):
-                return
+        for part in self.parts:
+            part.take(delta)
+        if self.parts and not (delta.tokens or delta.text or delta.notice or delta.finish):
+            return  # it came for a part alone
         self.unseen = True
         self.tokens.extend(delta.tokens)
-        if self.logprobs is not None:
-            self.logprobs.add(delta.tokens, delta.logprobs)
         if delta.text:
             self.fresh.append(delta.text)
         if delta.notice:
@@ -140,7 +145,7 @@ class RequestActor:
         """
         if self.waiter is None or self.waiter.done():
             return
-        more = self.ended or self.logprobs is not None or self.shown_notices < len(self.notices)
+        more = self.ended or self.in_updates or self.shown_notices < len(self.notices)
         if self.sink is None or more:
             self._wake()
         elif self.fresh:
@@ -161,29 +166,14 @@ class RequestActor:
     def continued(self) -> Submit:
         """The request for a new engine: the prompt, and all tokens that were generated before."""
         submit = self.submit
-        if self.prompt_logprobs is not None and self.prompt_logprobs.count:
-            known = submit.prompt_logprobs_from + self.prompt_logprobs.count
-            submit = msgspec.structs.replace(submit, prompt_logprobs_from=known)
-        if self.tokens:
-            tokens = submit.tokens + self.tokens.tobytes()
-            submit = msgspec.structs.replace(submit, tokens=tokens)
-        return submit
+        tokens = submit.tokens + self.tokens.tobytes()
+        changed = [body for part in self.parts if (body := part.continued()) is not None]
+        extensions = submit.extensions | encode_extensions(changed)
+        return msgspec.structs.replace(submit, tokens=tokens, extensions=extensions)
 
-    def _scored_tokens(self) -> memoryview:
-        """The tokens of the prompt whose log-probabilities are wanted."""
-        submit = self.submit
-        tokens = memoryview(submit.tokens).cast("I")
-        return tokens[submit.prompt_logprobs_from + 1 : submit.prompt_length]
-
-    def prompt_entries(self) -> list[TokenLogprob | None] | None:
-        """An entry for each token of the prompt that was scored up to here.
-
-        It is None for those that were left out; all is None where none was to be scored.
-        """
-        if self.prompt_logprobs is None:
-            return None
-        left_out = self.submit.prompt_logprobs_from + 1
-        return [*([None] * left_out), *self.prompt_logprobs.every()]
+    def part(self, kind: type[Part]) -> Part | None:
+        """The part of this kind that the answer has, if its request asked for it."""
+        return next((part for part in self.parts if isinstance(part, kind)), None)
 
     def fail(self, error: Exception) -> None:
         """End with ``error``, unless it has ended already."""
@@ -255,7 +245,7 @@ class RequestActor:
             last.stop_token,
             _usage(last),
             () if last.finish in ("refused", "overloaded", "error") else _lines(notices),
-            None if self.logprobs is None else self.logprobs.report(text),
+            **(_merged(part.update(text) for part in self.parts) if self.parts else _NO_FIELDS),
         )
 
     async def completion(self) -> Completion:
@@ -272,8 +262,7 @@ class RequestActor:
             last.stop_token,
             _usage(last),
             _lines(self.notices),
-            None if self.logprobs is None else self.logprobs.whole(),
-            self.prompt_entries(),
+            **_merged(part.completion() for part in self.parts),
         )
 
     def _wake(self) -> None:

@@ -6,23 +6,20 @@
 """
 
 import hashlib
-import reprlib
 import secrets
 import time
-from array import array
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import msgspec
+from collections.abc import Sequence
 
 from pyengine._core import Stage, Timeline
 from pyengine.errors import ContextLengthError, InvalidRequestError
-from pyengine.messages import RequestKey, Submit
+from pyengine.messages import Extension, RequestKey, Submit, encode_extensions
 from pyengine.queues import EngineInfo
-from pyengine.request.options import RequestOptions, wrong_type
-from pyengine.request.penalties import allowed_tokens, bad_words, dry_breakers, logit_bias
+from pyengine.request.arguments import packed, wrong_type
+from pyengine.request.features.feature import Asked
+from pyengine.request.features.registry import FEATURES
+from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams, pack_sampling
-from pyengine.tokenizer import Tokenizer, longest_prediction
+from pyengine.tokenizer import Tokenizer
 
 
 class RequestBuilder:
@@ -64,29 +61,20 @@ class RequestBuilder:
             ContextLengthError: Prompt and ``max_tokens`` do not fit the context.
         """
         ids = self.tokens(prompt, info) if isinstance(prompt, str) else prompt
-        token_ids = _packed("prompt", ids, info)
-        if options.pooling is not None:
-            max_tokens = _no_tokens(len(token_ids), info, 1)
-        elif params.max_tokens == 0:
-            max_tokens = _no_tokens(len(token_ids), info, 0)
-        else:
-            max_tokens = _max_tokens(len(token_ids), params, info)
-        if options.prompt_logprobs_from >= len(token_ids):
-            raise InvalidRequestError(
-                f"'prompt_logprobs_from' must be below {len(token_ids)}, the prompt's tokens, not "
-                f"{options.prompt_logprobs_from}",
-                param="prompt_logprobs_from",
-            )
+        token_ids = packed("prompt", ids, info.vocab_size)
+        if not token_ids:
+            raise InvalidRequestError("the prompt is empty", param="prompt")
+        asked = Asked(params, len(token_ids), self.tokenizer, info)
+        made = [feature.ask(asked, options) for feature in FEATURES]
+        extensions = [extension for extension in made if extension is not None]
         now, timeout = time.monotonic_ns(), options.timeout
         return Submit(
             key=key,
             tokens=token_ids.tobytes(),
             prompt_length=len(token_ids),
-            max_tokens=max_tokens,
+            max_tokens=_answer_tokens(asked, extensions),
             min_tokens=params.min_tokens,
             sampling=pack_sampling(params, _seed(params)),
-            logit_bias=logit_bias(params, info.vocab_size),
-            bad_words=bad_words(params, self.tokenizer, info.vocab_size),
             stop_token_ids=(
                 *(() if params.ignore_eos else self.tokenizer.eos_token_ids),
                 *params.stop_token_ids,
@@ -99,41 +87,8 @@ class RequestBuilder:
             cache_salt=number_of("cache_salt", options.cache_salt),
             arrival_ns=now,
             deadline_ns=0 if timeout is None else now + int(timeout * 1e9),
-            grammar=options.grammar_description,
-            close_grammar=options.close_grammar,
-            prediction=self._prediction(options.prediction, info),
-            logprobs=params.logprobs,
-            dry_breakers=dry_breakers(params, self.tokenizer),
-            allowed_tokens=allowed_tokens(params, info.vocab_size),
-            pooling=options.pooling,
-            prompt_logprobs=options.prompt_logprobs,
-            prompt_logprobs_from=options.prompt_logprobs_from,
-            logits_processors=_processors(options.logits_processors, info),
+            extensions=encode_extensions(extensions),
         )
-
-    def _prediction(self, prediction: str | Sequence[int] | None, info: EngineInfo) -> bytes:
-        """The tokens of a prediction, as messages carry them."""
-        if prediction is None:
-            return b""
-        if isinstance(prediction, str):
-            prediction = longest_prediction(prediction, info.max_context)
-            prediction = self.tokenizer.encode(prediction, add_special_tokens=False)
-        return _packed("prediction", prediction, info)[: info.max_context].tobytes()
-
-
-def _packed(param: str, token_ids: Sequence[int], info: EngineInfo) -> "array[int]":
-    """Token ids as messages carry them, u32 each; refuses values that are no token ids."""
-    if isinstance(token_ids, bytes | bytearray):
-        raise wrong_type(param, "text or token ids", token_ids)
-    try:
-        packed = array("I", token_ids)
-    except TypeError:
-        raise wrong_type(param, "text or token ids", token_ids) from None
-    except OverflowError:
-        packed = array("I", [info.vocab_size])
-    if packed and max(packed) >= info.vocab_size:
-        raise InvalidRequestError(f"token ids must be from 0 to {info.vocab_size - 1}", param=param)
-    return packed
 
 
 def checked_params(params: SamplingParams | None, default: SamplingParams) -> SamplingParams:
@@ -150,49 +105,21 @@ def checked_params(params: SamplingParams | None, default: SamplingParams) -> Sa
     return params
 
 
-def _processors(
-    asked: Mapping[str, Mapping[str, Any]] | Sequence[str] | None, info: EngineInfo
-) -> bytes | None:
-    """The logits processors of a request as messages carry them; None for none."""
-    if not asked:
-        return None
-    arguments = asked if isinstance(asked, Mapping) else {name: {} for name in asked}
-    param, known = "logits_processors", info.logits_processors
-    for name, given in arguments.items():
-        if not isinstance(given, Mapping):
-            raise wrong_type(f"{param}.{name}", "an object of arguments", given)
-        if name not in known:
-            there = f"the engine has: {', '.join(known)}" if known else "the engine has none"
-            raise InvalidRequestError(
-                f"there is no logits processor {reprlib.repr(name)}; {there}. The setting "
-                "'logits_processors' (--logits-processors) declares them",
-                param=param,
+def _answer_tokens(asked: Asked, extensions: Sequence[Extension]) -> int:
+    """Returns the most tokens that the request may generate; refuses one that cannot fit."""
+    params, info, prompt_tokens = asked.params, asked.info, asked.prompt_length
+    limits = (extension.ANSWER_TOKENS for extension in extensions)
+    limit = next((limit for limit in limits if limit is not None), None)
+    if limit is None and params.max_tokens == 0:
+        limit = 0
+    if limit is not None:
+        if prompt_tokens > info.max_context:
+            raise ContextLengthError(
+                f"this model's maximum context length is {info.max_context} tokens; the prompt has "
+                f"{prompt_tokens}",
+                param="prompt",
             )
-    try:
-        return msgspec.json.encode(arguments)
-    except (TypeError, ValueError) as error:
-        raise InvalidRequestError(
-            f"'{param}' has arguments that JSON does not have: {error}", param=param
-        ) from None
-
-
-def _no_tokens(prompt_tokens: int, info: EngineInfo, limit: int) -> int:
-    """``limit`` for a request that no tokens follow; refuses a prompt that cannot fit."""
-    if not prompt_tokens:
-        raise InvalidRequestError("the prompt is empty", param="prompt")
-    if prompt_tokens > info.max_context:
-        raise ContextLengthError(
-            f"this model's maximum context length is {info.max_context} tokens; the prompt has "
-            f"{prompt_tokens}",
-            param="prompt",
-        )
-    return limit
-
-
-def _max_tokens(prompt_tokens: int, params: SamplingParams, info: EngineInfo) -> int:
-    """The most tokens the request may generate; refuses a request that cannot fit."""
-    if not prompt_tokens:
-        raise InvalidRequestError("the prompt is empty", param="prompt")
+        return limit
     if not all(token < info.vocab_size for token in params.stop_token_ids):
         raise InvalidRequestError(
             f"'stop_token_ids' must be from 0 to {info.vocab_size - 1}", param="stop_token_ids"

@@ -14,6 +14,7 @@ def running(number: int) -> RequestActor:
         prompt_length=0,
         max_tokens=1,
         sampling=b"",
+        skip_special_tokens=True,
         arrival_ns=1,
     )
     actor = RequestActor(msgspec.structs.replace(submit))

@@ -20,7 +20,13 @@ def _actor() -> RequestActor:
     tokens = b"\1\0\0\0"
     return RequestActor(
         Submit(
-            key=key, tokens=tokens, prompt_length=1, max_tokens=TOKENS, sampling=b"", arrival_ns=1
+            key=key,
+            tokens=tokens,
+            prompt_length=1,
+            max_tokens=TOKENS,
+            sampling=b"",
+            skip_special_tokens=True,
+            arrival_ns=1,
         )
     )
 

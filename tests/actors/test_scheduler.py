@@ -29,6 +29,7 @@ def submit(number: int) -> bytes:
             prompt_length=20,
             max_tokens=1500,
             sampling=pack_sampling(SamplingParams(temperature=0.7, top_p=0.9), number),
+            skip_special_tokens=True,
             stop_token_ids=(0,),
             stop=("\n\n",),
             arrival_ns=1,

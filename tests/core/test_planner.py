@@ -29,6 +29,7 @@ def submit(number: int, prompt: Sequence[int], **changes: Any) -> Submit:
         "max_tokens": 10,
         "sampling": pack_sampling(SamplingParams(temperature=0.0), number),
         "stop_token_ids": (0,),
+        "skip_special_tokens": True,
         "arrival_ns": number,
     }
     return Submit(**(fields | changes))

@@ -8,6 +8,12 @@
 //!
 //! `tests/test_messages.py` checks that the two files agree.
 
+mod described;
+mod extensions;
+
+pub use described::{Described, Fields, describe};
+pub use extensions::{Extension, ExtensionKind, Extensions};
+
 use pyengine_kernels_cpu::sampler::SamplingRow;
 use serde::{Deserialize, Serialize};
 
@@ -39,10 +45,6 @@ pub struct Submit {
     /// The request's sampling row: how its tokens are chosen.
     #[serde(with = "row_bytes")]
     pub sampling: SamplingRow,
-    /// Added to the logits of these tokens.
-    pub logit_bias: Vec<(u32, f32)>,
-    /// Sequences of tokens that must not be completed.
-    pub bad_words: Vec<Vec<u32>>,
     /// Tokens that end the request: the model's end-of-sequence tokens (unless ignored) and the request's own.
     pub stop_token_ids: Vec<u32>,
     /// Strings that end the request.
@@ -61,43 +63,8 @@ pub struct Submit {
     pub arrival_ns: u64,
     /// Monotonic clock at which the request is given up with `timeout`; 0 is never.
     pub deadline_ns: u64,
-    /// Description of the grammar that the answer follows, JSON; see `grammar/`.
-    #[serde(with = "serde_bytes")]
-    pub grammar: Option<Vec<u8>>,
-    /// Bring the answer to an end of its grammar within `max_tokens`.
-    pub close_grammar: bool,
-    /// The answer that the client expects, token ids as in `tokens`: a source of drafts.
-    #[serde(with = "serde_bytes")]
-    pub prediction: Vec<u8>,
-    /// Number of most likely tokens to report beside each token's own log-probability; `None` reports none at all.
-    pub logprobs: Option<u8>,
-    /// Tokens at which a sequence ends that must not be repeated, token ids as in `tokens`; for the rule DRY.
-    #[serde(with = "serde_bytes")]
-    pub dry_breakers: Vec<u8>,
-    /// The only tokens that the answer may have, in that form; empty allows all.
-    #[serde(with = "serde_bytes")]
-    pub allowed_tokens: Vec<u8>,
-    /// The answer is a vector, made like this of the prompt's hidden states; then `max_tokens` is 1, and no token is
-    /// generated.
-    pub pooling: Option<Pooling>,
-    /// Number of most likely tokens to report beside the log-probability of each token of the prompt but the first;
-    /// `None` reports no log-probabilities of the prompt.
-    pub prompt_logprobs: Option<u8>,
-    /// So many of those, the first, are not wanted, or known from before a restart.
-    pub prompt_logprobs_from: u32,
-    /// The logits processors that change the request's logits, by name, with their arguments: JSON.
-    #[serde(with = "serde_bytes")]
-    pub logits_processors: Option<Vec<u8>>,
-}
-
-/// Which of a prompt's last hidden states make its vector. Serialized by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Pooling {
-    /// That of its last token.
-    Last,
-    /// The mean of all.
-    Mean,
+    /// What features are asked for; each declares its own part.
+    pub extensions: Extensions,
 }
 
 /// A sampling row on the wire: its bytes.

@@ -30,6 +30,7 @@ pub mod step;
 
 pub use config::PlannerConfig;
 pub use draft_passes::{DraftPasses, SharedPages};
+pub use features::EXTENSIONS;
 pub use features::logprobs::LogProbs;
 pub use features::processors::ProcessedRow;
 pub use outbox::DetokenizerSink;

@@ -3,6 +3,7 @@
 
 mod grammar;
 mod kv_allocator;
+mod messages;
 mod stream_decoder;
 
 use pyengine_kernels_cpu::peaks;
@@ -32,5 +33,6 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream_decoder::PyStreamDecoder>()?;
     module.add_function(wrap_pyfunction!(kv_allocator::match_prefix, module)?)?;
     module.add_function(wrap_pyfunction!(kv_allocator::time_requests, module)?)?;
+    module.add_function(wrap_pyfunction!(messages::declared_messages, module)?)?;
     module.add_function(wrap_pyfunction!(machine_peaks, module)?)
 }

@@ -21,13 +21,26 @@ use crate::step::fill::SampledRow;
 use crate::step::sequence_table::RequestId;
 use crate::step::{DeviceTimes, Grant, RowRecord, StepRecord, Steps};
 use pyengine_base::error::Result;
-use pyengine_messages::Submit;
+use pyengine_messages::{Extension, Submit};
 use pyengine_speculation::{
     Length, POSITIONS, Row, Segments, Source, SpeculationConfig, Speculator, StepOutcome,
 };
+use serde::{Deserialize, Serialize};
 
 /// Tokens of prompts and answers that are indexed in a step, where that was put off.
 const TENDED: usize = 256;
+
+/// Predicts the answer in parts: a source of drafts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PredictionExtension {
+    /// The predicted answer, token ids as u32 little-endian.
+    #[serde(with = "serde_bytes")]
+    pub tokens: Vec<u8>,
+}
+
+impl Extension for PredictionExtension {
+    const TAG: &'static str = "prediction";
+}
 
 /// The drafts of a row that decodes: the host's segments, whose tokens begin at `first`, and how many of them, or
 /// of the device's, are worth sending.
@@ -321,8 +334,8 @@ impl Enabled {
 impl RowFeature for Drafts {
     fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32]) -> Result<()> {
         if let Some(enabled) = &mut self.enabled {
-            let prediction: Arc<[u32]> = token_ids(&submit.prediction);
-            let prediction = Some(prediction).filter(|tokens| !tokens.is_empty());
+            let predicted: Option<PredictionExtension> = submit.extensions.get()?;
+            let prediction = predicted.map(|predicted| token_ids(&predicted.tokens));
             enabled.requests.insert(id, Answer { prediction, ..Answer::default() });
         }
         Ok(())

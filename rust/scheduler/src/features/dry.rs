@@ -20,7 +20,7 @@ const MAX_GROWTH: usize = 50;
 
 /// The rule of one request.
 #[derive(Debug)]
-pub(super) struct Dry {
+pub struct Dry {
     multiplier: f32,
     base: f32,
     allowed: usize,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::closing::Closing;
+use super::grammars::GrammarExtension;
 use super::masks::{Allowed, Job, elapsed_ns};
 use super::row_feature::NewToken;
 use crate::queue::requests::Taken;
@@ -27,6 +28,8 @@ pub(super) struct Answer {
     allowed: Option<Arc<Mask>>,
     /// It has a grammar.
     constrained: bool,
+    /// The grammar's description, until it is asked for.
+    pub(super) description: Option<Vec<u8>>,
     pub(super) compiling: bool,
     /// How far the answer has come in it, at the last known token. None while it compiles or its masks are filled.
     pub(super) grammar: Option<Box<dyn Grammar>>,
@@ -41,23 +44,28 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The state of a request before its grammar is there. `allowed` are the tokens that it allows, all where none are
-    /// named.
-    pub(super) fn new(submit: &Submit, allowed: Vec<u32>) -> Self {
+    /// The state of a request before its grammar is there. `allowed` are the tokens that it allows, if not all.
+    pub(super) fn new(submit: &Submit, grammar: Option<GrammarExtension>, allowed: Option<Vec<u32>>) -> Self {
+        let close = grammar.as_ref().is_some_and(|grammar| grammar.close);
         Self {
             key: submit.key,
             tenant: submit.tenant,
             prompt_length: submit.prompt_length,
             min_tokens: submit.min_tokens,
-            allowed: (!allowed.is_empty()).then(|| Arc::new(Mask::of(allowed))),
-            constrained: submit.grammar.is_some(),
+            allowed: allowed.map(|allowed| Arc::new(Mask::of(allowed))),
+            constrained: grammar.is_some(),
+            description: grammar.map(|grammar| grammar.description),
             compiling: false,
             grammar: None,
             spent_ns: 0,
             complaint: None,
-            closing: submit.close_grammar.then(Closing::default),
+            closing: close.then(Closing::default),
             next: None,
         }
+    }
+
+    pub(super) fn is_constrained(&self) -> bool {
+        self.constrained
     }
 
     /// The grammar is there; see [`Grammars::start`](super::grammars::Grammars::start). `end` ends an answer.

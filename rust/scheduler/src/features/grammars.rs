@@ -26,8 +26,35 @@ use crate::step::sequence_table::{RequestId, SequenceTable};
 use pyengine_base::error::{Error, Result};
 use pyengine_grammar::refusal;
 use pyengine_grammar::{Compiled, Compiler, Verdict};
-use pyengine_messages::{FinishReason, RequestKey, Submit};
+use pyengine_messages::{Extension, FinishReason, RequestKey, Submit};
 use pyengine_telemetry::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// Asks for an answer that follows a grammar.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GrammarExtension {
+    /// The grammar as its compiler reads it: JSON.
+    #[serde(with = "serde_bytes")]
+    pub description: Vec<u8>,
+    /// Bring the answer to an end of its grammar within `max_tokens`.
+    pub close: bool,
+}
+
+impl Extension for GrammarExtension {
+    const TAG: &'static str = "grammar";
+}
+
+/// Names the only tokens that the answer may have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AllowedTokensExtension {
+    /// Token ids as u32 little-endian.
+    #[serde(with = "serde_bytes")]
+    pub tokens: Vec<u8>,
+}
+
+impl Extension for AllowedTokensExtension {
+    const TAG: &'static str = "allowed_tokens";
+}
 
 /// A row whose masks are to be filled: one for each of its logits.
 #[derive(Debug, Clone, Copy)]
@@ -75,16 +102,22 @@ impl Grammars {
         self.requests.get(id).is_some_and(|answer| answer.compiling)
     }
 
+    /// Whether the request's answer follows a grammar.
+    pub fn constrains(&self, id: RequestId) -> bool {
+        self.requests.get(id).is_some_and(Answer::is_constrained)
+    }
+
     /// Asks for the grammar of a request that has one; at once if it is known, else [`collect`](Self::collect) has it
     /// later.
-    pub fn ask(&mut self, id: RequestId, description: &[u8]) -> Option<Verdict> {
+    pub fn ask(&mut self, id: RequestId) -> Option<Verdict> {
         let Some(compiler) = &mut self.compiler else {
             return Some(Err(refusal("this engine takes no grammars")));
         };
         let answer = self.requests.get_mut(id)?;
         answer.compiling = true;
         self.compiling += 1;
-        compiler.ask(answer.key, answer.tenant, description)
+        let description = answer.description.take().unwrap_or_default();
+        compiler.ask(answer.key, answer.tenant, &description)
     }
 
     /// The verdicts that have come since the last call.
@@ -191,9 +224,11 @@ impl Grammars {
 
 impl RowFeature for Grammars {
     fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32]) -> Result<()> {
-        let allowed: Vec<u32> = token_ids(&submit.allowed_tokens);
-        if submit.grammar.is_some() || !allowed.is_empty() {
-            self.requests.insert(id, Answer::new(submit, allowed));
+        let grammar: Option<GrammarExtension> = submit.extensions.get()?;
+        let allowed: Option<AllowedTokensExtension> = submit.extensions.get()?;
+        if grammar.is_some() || allowed.is_some() {
+            let allowed = allowed.map(|allowed| token_ids(&allowed.tokens));
+            self.requests.insert(id, Answer::new(submit, grammar, allowed));
         }
         Ok(())
     }

@@ -10,10 +10,22 @@ use crate::step::buffers::{StepBuffers, header};
 use crate::step::fill::SampledRow;
 use crate::step::sequence_table::RequestId;
 use pyengine_base::error::{Error, Result};
-use pyengine_messages::Submit;
+use pyengine_messages::{Extension, Submit};
+use serde::{Deserialize, Serialize};
 
 /// Most likely tokens that a request may want the log-probabilities of.
 pub(super) const MAX_LOGPROBS: u8 = 20;
+
+/// Asks for the log-probability of each token of the answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LogProbsExtension {
+    /// Number of most likely tokens to report beside it.
+    pub count: u8,
+}
+
+impl Extension for LogProbsExtension {
+    const TAG: &'static str = "logprobs";
+}
 
 /// The log-probabilities of a step, by its logits; those of rows that want none may be anything.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +63,11 @@ pub(crate) struct WantedLogProbs {
 }
 
 impl WantedLogProbs {
+    /// Whether the request wants log-probabilities.
+    pub fn wanted(&self, id: RequestId) -> bool {
+        self.requests.get(id).is_some()
+    }
+
     /// Appends the log-probabilities of `rows` logits from `first` on to `out`, if the request wants them.
     pub fn append(
         &self,
@@ -68,7 +85,7 @@ impl WantedLogProbs {
 
 impl RowFeature for WantedLogProbs {
     fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32]) -> Result<()> {
-        let Some(count) = submit.logprobs else { return Ok(()) };
+        let Some(LogProbsExtension { count }) = submit.extensions.get()? else { return Ok(()) };
         if count > MAX_LOGPROBS {
             return Err(Error::InvalidArgument("a request's log-probabilities are out of range".into()));
         }

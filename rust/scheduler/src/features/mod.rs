@@ -17,15 +17,15 @@ mod closing;
 pub(super) mod drafts;
 mod dry;
 mod grammar_answer;
-mod grammars;
+pub(super) mod grammars;
 pub(super) mod logprobs;
 mod masks;
-mod penalties;
+pub(super) mod penalties;
 mod penalty_budget;
 mod per_request;
 pub(super) mod pooling;
 pub(super) mod processors;
-mod prompt_logprobs;
+pub(super) mod prompt_logprobs;
 mod row_feature;
 mod thread_pool;
 
@@ -44,9 +44,21 @@ use pooling::Pools;
 use processors::Processors;
 use prompt_logprobs::PromptScores;
 use pyengine_base::error::Result;
-use pyengine_messages::Submit;
+use pyengine_messages::{ExtensionKind, Submit};
 pub(super) use row_feature::NewToken;
 use row_feature::RowFeature;
+
+/// The extensions of a submission that features take.
+pub const EXTENSIONS: [ExtensionKind; 8] = [
+    ExtensionKind::of::<grammars::GrammarExtension>(),
+    ExtensionKind::of::<grammars::AllowedTokensExtension>(),
+    ExtensionKind::of::<penalties::PenaltiesExtension>(),
+    ExtensionKind::of::<logprobs::LogProbsExtension>(),
+    ExtensionKind::of::<pooling::PoolingExtension>(),
+    ExtensionKind::of::<prompt_logprobs::PromptLogProbsExtension>(),
+    ExtensionKind::of::<processors::LogitsProcessorsExtension>(),
+    ExtensionKind::of::<drafts::PredictionExtension>(),
+];
 
 /// All features.
 pub(super) struct Features {
@@ -74,6 +86,7 @@ impl Features {
 
     /// A request is submitted. After an error the caller calls [`leave`](Self::leave).
     pub fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32]) -> Result<()> {
+        submit.extensions.check(&EXTENSIONS)?;
         self.logprobs.begin(id, submit, tokens)?;
         self.penalties.begin(id, submit, tokens)?;
         self.pooling.begin(id, submit, tokens)?;
@@ -81,6 +94,11 @@ impl Features {
         self.processors.begin(id, submit, tokens)?;
         self.drafts.begin(id, submit, tokens)?;
         self.grammars.begin(id, submit, tokens)
+    }
+
+    /// How many of a request's first tokens may come from the prefix cache.
+    pub fn reusable(&self, id: RequestId) -> u32 {
+        self.pooling.reusable(id).min(self.prompts.reusable(id))
     }
 
     /// Collects what may be drafted for the rows that decode.

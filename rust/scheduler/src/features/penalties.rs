@@ -17,6 +17,24 @@ use rustc_hash::FxHashMap;
 
 use super::dry::Dry;
 use pyengine_base::error::{Error, Result};
+use pyengine_messages::Extension;
+use serde::{Deserialize, Serialize};
+
+/// Asks for changes of logits beside those of the sampling row.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PenaltiesExtension {
+    /// Added to the logits of these tokens; each token once.
+    pub logit_bias: Vec<(u32, f32)>,
+    /// Sequences of tokens of which the last must not follow the others.
+    pub bad_words: Vec<Vec<u32>>,
+    /// Tokens at which a sequence ends that must not be repeated, token ids as u32 little-endian; for the rule DRY.
+    #[serde(with = "serde_bytes")]
+    pub dry_breakers: Vec<u8>,
+}
+
+impl Extension for PenaltiesExtension {
+    const TAG: &'static str = "penalties";
+}
 
 /// A token whose logit is, or may be, changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -84,13 +102,11 @@ pub struct Penalties {
 }
 
 impl Penalties {
-    /// The penalties of a request whose tokens are `prompt`, then `generated`; `logit_bias` and `bad_words` as in
-    /// [`Submit`](pyengine_messages::Submit); `dry` knows these tokens. `InvalidArgument` for rules that no frontend sends: tokens beyond the
-    /// vocabulary, penalties that are no numbers.
+    /// The penalties of a request whose tokens are `prompt`, then `generated`; `dry` knows these tokens.
+    /// `InvalidArgument` for rules that no frontend sends: tokens beyond the vocabulary, penalties that are no numbers.
     pub fn new(
         rules: &SamplingRow,
-        logit_bias: &[(u32, f32)],
-        bad_words: &[Vec<u32>],
+        changes: &PenaltiesExtension,
         dry: Option<Dry>,
         vocab_size: usize,
         prompt: &[u32],
@@ -109,7 +125,7 @@ impl Penalties {
             words: Vec::new(),
             dry,
         };
-        for &(token, bias) in logit_bias {
+        for &(token, bias) in &changes.logit_bias {
             if !bias.is_finite() || token >= penalties.vocab_size {
                 return invalid("a bias is no number, or its token is not in the vocabulary");
             }
@@ -120,7 +136,7 @@ impl Penalties {
                 penalties.entries[at].bias = bias;
             }
         }
-        for word in bad_words {
+        for word in &changes.bad_words {
             let Some((&last, before)) = word.split_last() else { return invalid("a bad word is empty") };
             let Some(last) = penalties.entry(last) else {
                 return invalid("a bad word's token is not in the vocabulary");
@@ -267,8 +283,9 @@ mod tests {
         // As a frontend may send it: a double that a float has no place for.
         let message = rmp_serde::to_vec(&[(5, 1e-50), (6, -3.0)]).unwrap();
         let logit_bias: Vec<(u32, f32)> = rmp_serde::from_slice(&message).unwrap();
+        let changes = PenaltiesExtension { logit_bias, ..PenaltiesExtension::default() };
         let rules = SamplingRow { presence_penalty: 0.5, ..SamplingRow::NEUTRAL };
-        let mut penalties = Penalties::new(&rules, &logit_bias, &[], None, 16, &[], &[]).unwrap();
+        let mut penalties = Penalties::new(&rules, &changes, None, 16, &[], &[]).unwrap();
         let mut filled = || {
             let (mut token, mut factor, mut add) = ([0; 8], [0.0; 8], [0.0; 8]);
             let mut out = PenaltyFields { token: &mut token, factor: &mut factor, add: &mut add, end: 0 };

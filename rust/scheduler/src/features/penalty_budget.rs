@@ -11,7 +11,7 @@
 //! [penalties](super::penalties) cost; both cost nothing where no request has penalties.
 
 use super::dry::Dry;
-use super::penalties::{Penalties, PenaltyFields};
+use super::penalties::{Penalties, PenaltiesExtension, PenaltyFields};
 use super::per_request::PerRequest;
 use super::row_feature::{DraftLimits, NewToken, RowFeature};
 use crate::queue::requests::Taken;
@@ -154,13 +154,13 @@ impl PenaltyBudget {
 
 impl RowFeature for PenaltyBudget {
     fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32]) -> Result<()> {
-        let Submit { sampling, logit_bias, bad_words, .. } = submit;
+        let sampling = &submit.sampling;
+        let changes: PenaltiesExtension = submit.extensions.get()?.unwrap_or_default();
         let penalized = sampling.has_penalties() || sampling.has_dry();
-        if penalized || !logit_bias.is_empty() || !bad_words.is_empty() {
+        if penalized || !changes.logit_bias.is_empty() || !changes.bad_words.is_empty() {
             let (prompt, generated) = tokens.split_at(submit.prompt_length as usize);
-            let dry = Dry::new(sampling, token_ids(&submit.dry_breakers), tokens);
-            let penalties =
-                Penalties::new(sampling, logit_bias, bad_words, dry, self.vocab_size, prompt, generated)?;
+            let dry = Dry::new(sampling, token_ids(&changes.dry_breakers), tokens);
+            let penalties = Penalties::new(sampling, &changes, dry, self.vocab_size, prompt, generated)?;
             self.requests.insert(id, penalties);
         }
         Ok(())

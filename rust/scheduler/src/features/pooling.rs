@@ -19,7 +19,29 @@ use crate::step::buffers::{StepBuffers, header};
 use crate::step::fill::SampledRow;
 use crate::step::sequence_table::RequestId;
 use pyengine_base::error::{Error, Result};
-use pyengine_messages::{Pooling, Submit};
+use pyengine_messages::{Extension, Submit};
+use serde::{Deserialize, Serialize};
+
+/// Which of a prompt's last hidden states make its vector. Serialized by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// The state of its last token.
+    Last,
+    /// The mean of all states.
+    Mean,
+}
+
+/// Asks for a vector in place of an answer; `max_tokens` is 1 then, and no token is generated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PoolingExtension {
+    /// How the vector is made.
+    pub pooling: Pooling,
+}
+
+impl Extension for PoolingExtension {
+    const TAG: &'static str = "pooling";
+}
 
 /// A request that pools.
 struct Pool {
@@ -65,6 +87,19 @@ impl Pools {
         true
     }
 
+    /// Whether the request's answer is a vector.
+    pub fn pools(&self, id: RequestId) -> bool {
+        self.requests.get(id).is_some()
+    }
+
+    /// How many of a request's first tokens may come from the prefix cache: a mean needs the states of all.
+    pub fn reusable(&self, id: RequestId) -> u32 {
+        match self.requests.get(id).map(|pool| pool.pooling) {
+            Some(Pooling::Mean) => 0,
+            _ => u32::MAX,
+        }
+    }
+
     /// Adds the sum of a row's states.
     pub fn add(&mut self, id: RequestId, states: &[f32]) {
         let Some(pool) = self.requests.get_mut(id) else { return };
@@ -97,7 +132,7 @@ impl Pools {
 
 impl RowFeature for Pools {
     fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32]) -> Result<()> {
-        let Some(pooling) = submit.pooling else { return Ok(()) };
+        let Some(PoolingExtension { pooling }) = submit.extensions.get()? else { return Ok(()) };
         if submit.max_tokens != 1 || tokens.len() != submit.prompt_length as usize {
             return Err(Error::InvalidArgument("a request that pools has a prompt, and no tokens".into()));
         }

@@ -16,7 +16,20 @@ use crate::step::buffers::{StepBuffers, header};
 use crate::step::fill::SampledRow;
 use crate::step::sequence_table::{RequestId, SequenceTable};
 use pyengine_base::error::Result;
-use pyengine_messages::{RequestKey, Submit};
+use pyengine_messages::{Extension, RequestKey, Submit};
+use serde::{Deserialize, Serialize};
+
+/// Asks for logits processors of the operator.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LogitsProcessorsExtension {
+    /// The arguments of each, by its name: JSON.
+    #[serde(with = "serde_bytes")]
+    pub arguments: Vec<u8>,
+}
+
+impl Extension for LogitsProcessorsExtension {
+    const TAG: &'static str = "logits_processors";
+}
 
 /// A request with logits processors of the operator.
 struct Processed {
@@ -76,8 +89,8 @@ impl Processors {
 
 impl RowFeature for Processors {
     fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32]) -> Result<()> {
-        if let Some(asked) = &submit.logits_processors {
-            let (key, asked, prompt_length) = (submit.key, asked.clone(), submit.prompt_length);
+        if let Some(LogitsProcessorsExtension { arguments: asked }) = submit.extensions.get()? {
+            let (key, prompt_length) = (submit.key, submit.prompt_length);
             self.requests.insert(id, Processed { key, asked, prompt_length, told: 0 });
         }
         Ok(())

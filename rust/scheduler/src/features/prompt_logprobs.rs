@@ -15,6 +15,7 @@
 
 use super::logprobs::{LogProbs, MAX_LOGPROBS};
 use super::per_request::PerRequest;
+use super::pooling::PoolingExtension;
 use super::row_feature::RowFeature;
 use crate::outbox::Outbox;
 use crate::step::StepRecord;
@@ -22,7 +23,21 @@ use crate::step::buffers::{StepBuffers, header};
 use crate::step::fill::SampledRow;
 use crate::step::sequence_table::RequestId;
 use pyengine_base::error::{Error, Result};
-use pyengine_messages::{Message, PromptLogProbs, RequestKey, Submit};
+use pyengine_messages::{Extension, Message, PromptLogProbs, RequestKey, Submit};
+use serde::{Deserialize, Serialize};
+
+/// Asks for the log-probability of each token of the prompt but the first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PromptLogProbsExtension {
+    /// Number of most likely tokens to report beside it.
+    pub count: u8,
+    /// How many of the first log-probabilities are left out: not wanted, or known from before a restart.
+    pub first: u32,
+}
+
+impl Extension for PromptLogProbsExtension {
+    const TAG: &'static str = "prompt_logprobs";
+}
 
 /// Bytes of one message of log-probabilities: small beside every ring.
 const MESSAGE_BYTES: usize = 1 << 14;
@@ -103,13 +118,13 @@ impl PromptScores {
 
 impl RowFeature for PromptScores {
     fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32]) -> Result<()> {
-        let Some(count) = submit.prompt_logprobs else { return Ok(()) };
-        let from = submit.prompt_logprobs_from;
-        if count > MAX_LOGPROBS || from >= submit.prompt_length || submit.pooling.is_some() {
+        let Some(PromptLogProbsExtension { count, first }) = submit.extensions.get()? else { return Ok(()) };
+        let pools = submit.extensions.has::<PoolingExtension>();
+        if count > MAX_LOGPROBS || first >= submit.prompt_length || pools {
             return Err(Error::InvalidArgument("a prompt's log-probabilities are out of range".into()));
         }
         let end = submit.prompt_length - 1;
-        self.requests.insert(id, Scored { count, next: from, end });
+        self.requests.insert(id, Scored { count, next: first, end });
         Ok(())
     }
 

@@ -12,13 +12,8 @@ const MAX_NOTICE: usize = 4096;
 
 impl Planner {
     /// Asks for the grammar of a request that was just submitted; the request enters the queue once it has it.
-    pub(super) fn ask_for_grammar(
-        &mut self,
-        kv: &mut KvAllocator,
-        id: RequestId,
-        description: &[u8],
-    ) -> Result<()> {
-        match self.features.grammars.ask(id, description) {
+    pub(super) fn ask_for_grammar(&mut self, kv: &mut KvAllocator, id: RequestId) -> Result<()> {
+        match self.features.grammars.ask(id) {
             Some(verdict) => self.take_verdict(kv, id, verdict),
             None => Ok(()),
         }

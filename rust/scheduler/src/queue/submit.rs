@@ -15,7 +15,7 @@ use crate::planner::Planner;
 use crate::step::sequence_table::RequestId;
 use pyengine_base::error::{Error, Result};
 use pyengine_kv_allocator::KvAllocator;
-use pyengine_messages::{FinishReason, OpenStream, Pooling, Submit};
+use pyengine_messages::{FinishReason, OpenStream, Submit};
 
 impl Planner {
     /// Takes in a request whose key is new.
@@ -23,11 +23,12 @@ impl Planner {
         let tokens: Vec<u32> = token_ids(&body.tokens);
         let id = self.requests.next_id();
         let checked = check(&body, &tokens).and_then(|()| self.features.begin(id, &body, &tokens));
-        let announced = self.announce(&mut body, checked.is_ok());
-        let (tenant, grammar) = (body.tenant, body.grammar.take());
+        let announced = self.announce(id, &mut body, checked.is_ok());
+        let tenant = body.tenant;
+        let constrained = self.features.grammars.constrains(id);
         let request = self.request(id, body, tokens);
         let verdict = match announced {
-            Ok(whole) if whole && checked.is_ok() => self.judge(&request, grammar.is_some()),
+            Ok(whole) if whole && checked.is_ok() => self.judge(&request, constrained),
             _ => Some((FinishReason::Error, None)),
         };
         if let Some((reason, stop_token)) = verdict {
@@ -46,13 +47,11 @@ impl Planner {
             return announced.map(drop);
         }
         self.accept(id, request, tenant);
-        match grammar {
-            Some(description) => self.ask_for_grammar(kv, id, &description),
-            None => {
-                self.queue.waiting.push(&self.requests.get(id).ticket, &mut self.queue.tenants);
-                Ok(())
-            }
+        if constrained {
+            return self.ask_for_grammar(kv, id);
         }
+        self.queue.waiting.push(&self.requests.get(id).ticket, &mut self.queue.tenants);
+        Ok(())
     }
 
     fn accept(&mut self, id: RequestId, mut request: Request, tenant: u64) {
@@ -66,7 +65,7 @@ impl Planner {
 
     /// Tells the detokenizer of a request, and what a `sound` one generated before a restart. False if that is too much
     /// for its ring.
-    fn announce(&mut self, body: &mut Submit, sound: bool) -> Result<bool> {
+    fn announce(&mut self, id: RequestId, body: &mut Submit, sound: bool) -> Result<bool> {
         let generated =
             if sound { body.tokens[body.prompt_length as usize * 4..].to_vec() } else { Vec::new() };
         self.outbox.open(OpenStream {
@@ -76,14 +75,14 @@ impl Planner {
             stop: std::mem::take(&mut body.stop),
             include_stop: body.include_stop,
             skip_special_tokens: body.skip_special_tokens,
-            logprobs: body.logprobs.is_some(),
+            logprobs: self.features.logprobs.wanted(id),
         })
     }
 
     /// The request of a submission, before it has run.
     fn request(&mut self, id: RequestId, body: Submit, tokens: Vec<u32>) -> Request {
         let context = (self.config.max_context as u32).min(self.capacity.saturating_add(1));
-        let samples = body.pooling.is_none() && body.max_tokens > 0;
+        let samples = body.max_tokens > 0 && !self.features.pooling.pools(id);
         Request {
             key: body.key,
             tokens,
@@ -94,10 +93,7 @@ impl Planner {
                 true => body.prompt_length.saturating_add(body.max_tokens).min(context),
             },
             samples,
-            reusable: match body.pooling {
-                Some(Pooling::Mean) => 0,
-                _ => self.features.prompts.reusable(id),
-            },
+            reusable: self.features.reusable(id),
             min_tokens: body.min_tokens,
             sampling: body.sampling,
             stop_token_ids: body.stop_token_ids,

@@ -1,5 +1,6 @@
 //! The device.
 
+use crate::features::prompt_logprobs::PromptLogProbsExtension;
 use std::collections::VecDeque;
 
 use super::expected::{Expected, score, state, sum};
@@ -220,7 +221,7 @@ fn score_prompt(step: &StepBuffers<'_>, row: &Row<'_>, chains: &[u64], first: us
             score(chains[*token as usize], *target as u32)
         })
         .collect();
-    assert!(scores.is_empty() || row.expected.submit.prompt_logprobs.is_some());
+    assert!(scores.is_empty() || row.expected.submit.extensions.has::<PromptLogProbsExtension>());
     scores
 }
 

@@ -3,8 +3,10 @@
 use super::grammar::Threes;
 use super::model::{STOP_TOKEN, choose, extend, mix};
 use super::penalties::{digest, recount};
+use crate::features::grammars::GrammarExtension;
+use crate::features::pooling::{Pooling, PoolingExtension};
 use pyengine_grammar::Grammar;
-use pyengine_messages::{FinishReason, Pooling, Submit};
+use pyengine_messages::{Extension, FinishReason, Submit};
 
 /// A request's features, and the tokens it would have if nothing ever ended it.
 #[derive(Clone)]
@@ -13,11 +15,26 @@ pub(super) struct Expected {
     pub(super) tokens: Vec<u32>,
 }
 
+/// Asks for a feature in `submit`.
+pub(super) fn ask<T: Extension>(submit: &mut Submit, body: &T) {
+    submit.extensions.set(body).unwrap();
+}
+
+/// What `submit` asks of a feature.
+pub(super) fn asked<T: Extension>(submit: &Submit) -> Option<T> {
+    submit.extensions.get().unwrap()
+}
+
+/// The length of the answer that `submit`'s grammar allows, if it has one.
+pub(super) fn grammar_length(submit: &Submit) -> Option<u8> {
+    asked::<GrammarExtension>(submit).map(|grammar| grammar.description[0])
+}
+
 impl Expected {
     pub(super) fn new(submit: Submit, prompt: &[u32], resumed: usize, context: usize) -> Self {
         let mut tokens = prompt.to_vec();
         let mut chain = tokens.iter().fold(0, |chain, token| extend(chain, *token));
-        let mut grammar = submit.grammar.as_ref().map(|length| Threes::new(length[0].into()));
+        let mut grammar = grammar_length(&submit).map(|length| Threes::new(length.into()));
         for position in prompt.len()..prompt.len() + submit.max_tokens as usize + 8 {
             let free = grammar.as_ref().is_none_or(Grammar::is_terminated);
             let early = position - prompt.len() + 1 < submit.min_tokens as usize;
@@ -49,16 +66,16 @@ impl Expected {
     /// The length at which the request ends by itself, and why.
     pub(super) fn end(&self, context: usize) -> (usize, FinishReason) {
         let prompt = self.submit.prompt_length as usize;
-        if self.submit.pooling.is_some() {
+        if self.submit.extensions.has::<PoolingExtension>() {
             return (prompt, FinishReason::Stop);
         }
         if self.submit.max_tokens == 0 {
             return (prompt, FinishReason::Length);
         }
         let limit = (prompt + self.submit.max_tokens as usize).min(context);
-        if let Some(length) = &self.submit.grammar {
+        if let Some(length) = grammar_length(&self.submit) {
             let answer = self.tokens[prompt..].iter().position(|token| *token == STOP_TOKEN);
-            let length = prompt + answer.map_or(usize::MAX / 2, |at| at + 1).min(length[0].into());
+            let length = prompt + answer.map_or(usize::MAX / 2, |at| at + 1).min(length.into());
             let reason = if length <= limit { FinishReason::Stop } else { FinishReason::Length };
             return (length.min(limit), reason);
         }

@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 use pyengine_kernels_cpu::sampler::SamplingRow;
 
+use super::expected::{ask, asked};
 use super::model::{VOCABULARY, mix};
+use crate::features::penalties::PenaltiesExtension;
 use crate::queue::submit::token_ids;
 use pyengine_messages::Submit;
 
@@ -21,8 +23,9 @@ impl PenaltyRules {
     pub(super) fn ask(self, submit: &mut Submit) {
         let SamplingRow { seed, temperature, .. } = submit.sampling;
         submit.sampling = SamplingRow { seed, temperature, ..self.sampling };
-        (submit.logit_bias, submit.bad_words) = (self.logit_bias, self.bad_words);
-        submit.dry_breakers = self.dry_breakers.iter().flat_map(|token| token.to_le_bytes()).collect();
+        let Self { logit_bias, bad_words, dry_breakers, .. } = self;
+        let dry_breakers = dry_breakers.iter().flat_map(|token| token.to_le_bytes()).collect();
+        ask(submit, &PenaltiesExtension { logit_bias, bad_words, dry_breakers });
     }
 }
 
@@ -30,18 +33,20 @@ impl PenaltyRules {
 pub(super) fn recount(submit: &Submit, prompt: &[u32], answer: &[u32]) -> Vec<(u32, f32, f32)> {
     let all = [prompt, answer].concat();
     let rules = &submit.sampling;
+    let changes: PenaltiesExtension = asked(submit).unwrap_or_default();
+    let breakers: Vec<u32> = token_ids(&changes.dry_breakers);
     let penalty = |token: u32| {
         let count = answer.iter().filter(|other| **other == token).count() as f32;
         let factor = if all.contains(&token) { rules.repetition_penalty } else { 1.0 };
-        let forbidden = submit.bad_words.iter().any(|word| {
+        let forbidden = changes.bad_words.iter().any(|word| {
             let (last, before) = word.split_last().unwrap();
             *last == token && all.ends_with(before)
         });
         let penalty =
             if count > 0.0 { rules.presence_penalty } else { 0.0 } + rules.frequency_penalty * count;
         let bias: f32 =
-            submit.logit_bias.iter().filter(|(other, _)| *other == token).map(|(_, bias)| bias).sum();
-        let repeat = repeated(submit, &all, token);
+            changes.logit_bias.iter().filter(|(other, _)| *other == token).map(|(_, bias)| bias).sum();
+        let repeat = repeated(rules, &breakers, &all, token);
         (token, factor, if forbidden { f32::NEG_INFINITY } else { bias - penalty - repeat })
     };
     let changes = |(_, factor, add): &(u32, f32, f32)| *factor != 1.0 || *add != 0.0;
@@ -49,9 +54,7 @@ pub(super) fn recount(submit: &Submit, prompt: &[u32], answer: &[u32]) -> Vec<(u
 }
 
 /// What DRY takes from a token's logit behind `text`, by every pair of a sequence at its end and one before the token.
-fn repeated(submit: &Submit, text: &[u32], token: u32) -> f32 {
-    let rules = &submit.sampling;
-    let breakers: Vec<u32> = token_ids(&submit.dry_breakers);
+fn repeated(rules: &SamplingRow, breakers: &[u32], text: &[u32], token: u32) -> f32 {
     if !rules.has_dry() || breakers.contains(&token) {
         return 0.0;
     }

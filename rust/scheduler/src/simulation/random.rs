@@ -6,12 +6,17 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
+use super::expected::ask;
 use super::model::prompt;
 use super::penalties::{PenaltyRules, penalty_rules};
 use super::setup::{Drafts, Setup};
 use super::world::World;
+use crate::features::grammars::GrammarExtension;
+use crate::features::logprobs::LogProbsExtension;
+use crate::features::pooling::{Pooling, PoolingExtension};
+use crate::features::prompt_logprobs::PromptLogProbsExtension;
 use pyengine_kv_allocator::Group;
-use pyengine_messages::{FinishReason, Message, Pooling};
+use pyengine_messages::{FinishReason, Message};
 
 /// One thing that happens.
 #[derive(Debug, Clone)]
@@ -175,24 +180,28 @@ pub(super) fn happen(world: &mut World, event: &Event) {
                 submit.priority = class;
                 submit.tenant = tenant;
                 submit.cache_salt = salt;
-                submit.grammar = grammar.map(|length| vec![length]);
+                if let Some(length) = grammar {
+                    ask(submit, &GrammarExtension { description: vec![length], close: false });
+                }
                 if let Some(penalties) = penalties {
                     (**penalties).clone().ask(submit);
                 }
-                submit.logprobs = logprobs;
-                if let Some((count, from)) = prompt_logprobs {
-                    submit.prompt_logprobs = Some(count);
-                    submit.prompt_logprobs_from = u32::from(from).min(length as u32 - 1);
+                if let Some(count) = logprobs {
+                    ask(submit, &LogProbsExtension { count });
+                }
+                if let Some((count, first)) = prompt_logprobs {
+                    let first = u32::from(first).min(length as u32 - 1);
+                    ask(submit, &PromptLogProbsExtension { count, first });
                 }
             });
         }
-        Event::Submit { family, length, class, tenant, salt, pooling, .. } => {
+        Event::Submit { family, length, class, tenant, salt, pooling: Some(pooling), .. } => {
             world.submit(&prompt(family, length), 0, |submit| {
                 submit.max_tokens = 1;
                 submit.priority = class;
                 submit.tenant = tenant;
                 submit.cache_salt = salt;
-                submit.pooling = pooling;
+                ask(submit, &PoolingExtension { pooling });
             });
         }
         Event::Deadline { after_ns } => {

@@ -2,8 +2,11 @@
 
 use super::device::Device;
 use super::expected::Expected;
+use super::expected::asked;
 use super::model::{choose, mix};
 use super::penalties::digest;
+use crate::features::grammars::GrammarExtension;
+use crate::features::logprobs::LogProbsExtension;
 use crate::step::buffers::{StepBuffers, header};
 
 impl Device {
@@ -23,7 +26,7 @@ impl Device {
             let expected = owner(step.row_sequence[row] as u32);
             assert_eq!(step.sampling[at], expected.submit.sampling);
             let logits = step.logit_start[at] as usize..step.logit_start[at + 1] as usize;
-            let most = expected.submit.logprobs.map_or(-1, i32::from);
+            let most = asked::<LogProbsExtension>(&expected.submit).map_or(-1, |wanted| wanted.count.into());
             assert!(step.logprobs[logits.clone()].iter().all(|wanted| *wanted == most));
             assert!(i64::from(most) <= step.header[header::MAX_LOGPROBS]);
             with_logprobs += usize::from(most >= 0);
@@ -36,7 +39,7 @@ impl Device {
                 assert_eq!(step.logit_row[logit] as usize, at);
                 let mask = step.mask_row[logit];
                 // What is sampled of a sequence that has ended is dropped, and needs none.
-                assert!(mask < 0 || expected.submit.grammar.is_some());
+                assert!(mask < 0 || expected.submit.extensions.has::<GrammarExtension>());
                 assert!(i64::from(mask) < step.header[header::NUM_MASKS]);
                 let words = step.mask.len() / step.logit_row.len();
                 let allows = |token: u32| {

@@ -1,7 +1,10 @@
 //! The detokenizer's side of a world: what it is told of each request, in order.
 
+use super::expected::asked;
 use super::model::logprob;
 use super::world::World;
+use crate::features::logprobs::LogProbsExtension;
+use crate::features::prompt_logprobs::PromptLogProbsExtension;
 use pyengine_messages::{FinishReason, Message};
 
 /// Messages of one request in the detokenizer's mailbox.
@@ -41,7 +44,8 @@ impl World {
                     let submit = &self.expected[&scored.key].submit;
                     let known = submit.tokens.len() / 4 - submit.prompt_length as usize;
                     assert!(stream.finish.is_none() && stream.tokens.len() == known, "before its tokens");
-                    let size = 8 + 8 * usize::from(submit.prompt_logprobs.unwrap());
+                    let wanted: PromptLogProbsExtension = asked(submit).unwrap();
+                    let size = 8 + 8 * usize::from(wanted.count);
                     assert!(scored.records.len().is_multiple_of(size));
                     for record in scored.records.chunks(size) {
                         stream.prompt_logprobs.push(f32::from_le_bytes(record[4..8].try_into().unwrap()));
@@ -53,8 +57,9 @@ impl World {
                         assert_eq!(stream.finish, None, "{:?} after its end", row.key);
                         assert!(row.cached_tokens <= self.expected[&row.key].submit.prompt_length);
                         let submit = &self.expected[&row.key].submit;
-                        assert!(submit.logprobs.is_some() || row.logprobs.is_empty());
-                        if let Some(count) = submit.logprobs {
+                        let wanted: Option<LogProbsExtension> = asked(submit);
+                        assert!(wanted.is_some() || row.logprobs.is_empty());
+                        if let Some(LogProbsExtension { count }) = wanted {
                             let size = 8 + 8 * usize::from(count);
                             assert_eq!(row.logprobs.len(), row.tokens.len() * size);
                             for (at, record) in row.logprobs.chunks(size).enumerate() {

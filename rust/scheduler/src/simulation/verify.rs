@@ -2,8 +2,11 @@
 
 use std::collections::HashMap;
 
+use super::expected::asked;
 use super::expected::{scores, vector};
 use super::world::World;
+use crate::features::pooling::PoolingExtension;
+use crate::features::prompt_logprobs::PromptLogProbsExtension;
 use pyengine_messages::FinishReason;
 
 impl World {
@@ -19,13 +22,15 @@ impl World {
             let (length, reason) = expected.end(context);
             let longest = length.saturating_sub(prompt).max(expected.submit.tokens.len() / 4 - prompt);
             assert!(stream.tokens.len() <= longest, "{key:?} overshot");
-            let pooled = expected.submit.pooling.filter(|_| stream.finish == Some(FinishReason::Stop));
-            let wanted =
-                pooled.map_or_else(Vec::new, |pooling| vector(pooling, &expected.tokens[..prompt]).to_vec());
+            let pooled: Option<PoolingExtension> =
+                asked(&expected.submit).filter(|_| stream.finish == Some(FinishReason::Stop));
+            let wanted = pooled
+                .map_or_else(Vec::new, |pooled| vector(pooled.pooling, &expected.tokens[..prompt]).to_vec());
             assert_eq!(stream.vector, wanted, "{key:?}");
-            let scores = match expected.submit.prompt_logprobs {
-                Some(_) => scores(&expected.tokens[..prompt])
-                    .split_off((expected.submit.prompt_logprobs_from as usize).min(prompt - 1)),
+            let scores = match asked::<PromptLogProbsExtension>(&expected.submit) {
+                Some(wanted) => {
+                    scores(&expected.tokens[..prompt]).split_off((wanted.first as usize).min(prompt - 1))
+                }
                 None => Vec::new(),
             };
             assert!(scores.starts_with(&stream.prompt_logprobs), "{key:?}");

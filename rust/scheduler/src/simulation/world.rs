@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 
 use super::super::{DetokenizerSink, DeviceTimes, LogProbs, Planner, PlannerConfig, StepLayout, StepResults};
 use super::device::Device;
-use super::expected::Expected;
+use super::expected::{Expected, ask};
 use super::grammar::Slow;
 use super::model::{STOP_TOKEN, rules};
 use super::setup::{Drafts, Setup};
 use super::streams::Stream;
+use crate::features::drafts::PredictionExtension;
 use crate::step::buffers::header;
 use pyengine_base::error::Error;
 use pyengine_kv_allocator::KvAllocator;
@@ -144,10 +145,11 @@ impl World {
         change(&mut submit);
         let resumed = resumed.min(submit.max_tokens as usize);
         let mut expected = Expected::new(submit, prompt, resumed, self.context());
-        if matches!(self.setup.drafts, Drafts::Host(_)) && expected.submit.prediction.is_empty() {
+        if matches!(self.setup.drafts, Drafts::Host(_)) {
             let answer = expected.tokens[prompt.len()..].iter().enumerate();
             let guess = answer.map(|(at, token)| if at % 5 == 4 { (token + 1) % 48 } else { *token });
-            expected.submit.prediction = guess.flat_map(u32::to_le_bytes).collect();
+            let tokens = guess.flat_map(u32::to_le_bytes).collect();
+            ask(&mut expected.submit, &PredictionExtension { tokens });
         }
         self.post(&Message::Submit(Box::new(expected.submit.clone())));
         self.expected.insert(key, expected);

@@ -1,9 +1,11 @@
 //! Steps that follow drafts whose number is open.
 
+use super::super::expected::ask;
 use super::super::model::prompt;
 use super::super::random::{Event, happen};
 use super::super::setup::{Drafts, Setup, roomy};
 use super::super::world::World;
+use crate::features::processors::LogitsProcessorsExtension;
 use pyengine_kv_allocator::Group;
 
 #[test]
@@ -14,16 +16,18 @@ fn a_request_preempted_while_drafts_are_verified_goes_on_where_it_was() {
     for (num_blocks, steps) in (6..16).flat_map(|blocks| (1..25).map(move |steps| (blocks, steps))) {
         let tight = Setup { num_blocks, drafts: Drafts::Ahead(3), horizon: 0, max_context: 40, ..roomy() };
         let mut world = World::new(&tight);
-        let mut submit = |class: i32, processors: Option<Vec<u8>>| {
+        let mut submit = |class: i32, processed: bool| {
             world.submit(&prompt(class as u64, 4), 0, |submit| {
                 submit.max_tokens = 20;
                 submit.priority = class;
                 submit.stop_token_ids.clear();
-                submit.logits_processors = processors;
+                if processed {
+                    ask(submit, &LogitsProcessorsExtension { arguments: b"{}".to_vec() });
+                }
             })
         };
-        submit(0, Some(b"{}".to_vec())); // no drafts
-        submit(1, None);
+        submit(0, true); // no drafts
+        submit(1, false);
         (0..steps).for_each(|_| happen(&mut world, &Event::Step));
         world.submit(&prompt(2, 4), 0, |submit| submit.max_tokens = 3);
         world.finish();

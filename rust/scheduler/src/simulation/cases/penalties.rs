@@ -2,12 +2,14 @@
 
 use pyengine_kernels_cpu::sampler::SamplingRow;
 
+use super::super::expected::ask;
 use super::super::model::prompt;
 use super::super::penalties::PenaltyRules;
 use super::super::random::{Event, happen};
 use super::super::setup::{Setup, roomy};
 use super::super::world::World;
 use super::{finished, steps, tokens};
+use crate::features::penalties::PenaltiesExtension;
 use pyengine_messages::{FinishReason, Message};
 
 #[test]
@@ -21,7 +23,8 @@ fn a_row_without_room_for_its_penalties_comes_first_in_the_next_step() {
             submit.stop_token_ids.clear();
             submit.sampling.presence_penalty = 1.0;
             submit.sampling.repetition_penalty = 1.5;
-            submit.bad_words = vec![vec![1, 2]];
+            let bad_words = vec![vec![1, 2]];
+            ask(submit, &PenaltiesExtension { bad_words, ..PenaltiesExtension::default() });
         })
     });
     let plain = world.submit(&prompt(7, 4), 0, |submit| submit.max_tokens = 30);

@@ -1,10 +1,14 @@
 //! What a step brings back, and what it took.
 
 use super::super::super::StepResults;
+use super::super::expected::ask;
 use super::super::model::prompt;
 use super::super::setup::{Drafts, Setup, roomy};
 use super::super::world::World;
 use super::tokens;
+use crate::features::grammars::GrammarExtension;
+use crate::features::logprobs::LogProbsExtension;
+use crate::features::processors::LogitsProcessorsExtension;
 use pyengine_messages::{FinishReason, Message};
 
 #[test]
@@ -93,7 +97,11 @@ fn tokens_that_are_certain_are_not_sampled() {
         for logprobs in [None, Some(0)] {
             let mut world = World::new(&Setup { depth, ..roomy() });
             world.submit(&prompt(0, 6), 0, |submit| {
-                (submit.max_tokens, submit.grammar, submit.logprobs) = (40, Some(vec![22]), logprobs);
+                submit.max_tokens = 40;
+                ask(submit, &GrammarExtension { description: vec![22], close: false });
+                if let Some(count) = logprobs {
+                    ask(submit, &LogProbsExtension { count });
+                }
                 submit.min_tokens = 22;
             });
             let (mut sampled, mut computed) = (0, Vec::new());
@@ -124,7 +132,7 @@ fn tokens_that_are_certain_are_not_sampled() {
 fn a_row_whose_logits_are_changed_outside_tells_its_tokens_and_may_fail() {
     let mut world = World::new(&Setup { depth: 0, prefill_chunk: 4, drafts: Drafts::Host(4), ..roomy() });
     let key = world.submit(&prompt(0, 10), 0, |submit| {
-        submit.logits_processors = Some(b"{}".to_vec());
+        ask(submit, &LogitsProcessorsExtension { arguments: b"{}".to_vec() });
         submit.stop_token_ids.clear();
     });
     let other = world.submit(&prompt(1, 3), 0, |submit| submit.stop_token_ids.clear());
@@ -156,7 +164,9 @@ fn a_row_whose_logits_are_changed_outside_tells_its_tokens_and_may_fail() {
     world.finish();
     assert_eq!(world.streams[&other].finish, Some(FinishReason::Length));
     // Who has left is told with the next row.
-    let third = world.submit(&prompt(2, 3), 0, |submit| submit.logits_processors = Some(Vec::new()));
+    let third = world.submit(&prompt(2, 3), 0, |submit| {
+        ask(submit, &LogitsProcessorsExtension { arguments: Vec::new() });
+    });
     world.drain();
     world.plan();
     let (rows, left) = world.planner.processed_rows().unwrap();

@@ -1,16 +1,19 @@
 //! Log-probabilities, of answers and of prompts.
 
 use super::super::super::{LogProbs, StepResults};
+use super::super::expected::{ask, asked};
 use super::super::model::prompt;
 use super::super::setup::{Setup, roomy};
 use super::super::world::World;
 use super::{finished, steps, tokens};
+use crate::features::logprobs::LogProbsExtension;
+use crate::features::prompt_logprobs::PromptLogProbsExtension;
 use pyengine_messages::FinishReason;
 
 #[test]
 fn a_step_that_wants_log_probabilities_must_get_them() {
     let mut world = World::new(&Setup { depth: 0, ..roomy() });
-    world.submit(&prompt(0, 6), 0, |submit| submit.logprobs = Some(2));
+    world.submit(&prompt(0, 6), 0, |submit| ask(submit, &LogProbsExtension { count: 2 }));
     world.drain();
     assert_eq!(world.plan(), 1);
     let (kv, planner) = (&mut world.kv, &mut world.planner);
@@ -23,7 +26,7 @@ fn a_step_that_wants_log_probabilities_must_get_them() {
     ] {
         assert!(planner.commit(kv, &StepResults { logprobs: given, ..tokens(&[1], &[1]) }, 1).is_err());
     }
-    let key = world.submit(&prompt(1, 6), 0, |submit| submit.logprobs = Some(21));
+    let key = world.submit(&prompt(1, 6), 0, |submit| ask(submit, &LogProbsExtension { count: 21 }));
     world.cut.insert(key, FinishReason::Error);
     world.finish();
 }
@@ -39,8 +42,7 @@ fn a_prompt_is_scored_from_the_first_token_that_is_wanted() {
     for (from, saved) in [(0, 0), (9, 8), (29, 28)] {
         let key = world.submit(&prompt(0, 30), 0, |submit| {
             submit.max_tokens = from % 2;
-            submit.prompt_logprobs = Some(2);
-            submit.prompt_logprobs_from = from;
+            ask(submit, &PromptLogProbsExtension { count: 2, first: from });
         });
         let known = cached(&world);
         steps(&mut world, 20, finished(key));
@@ -48,9 +50,9 @@ fn a_prompt_is_scored_from_the_first_token_that_is_wanted() {
         assert_eq!(world.streams[&key].prompt_logprobs.len(), 29 - from as usize);
     }
     assert_eq!(cached(&world) - before, 36);
-    for (count, from) in [(21, 0), (0, 30)] {
+    for (count, first) in [(21, 0), (0, 30)] {
         let key = world.submit(&prompt(1, 30), 0, |submit| {
-            (submit.prompt_logprobs, submit.prompt_logprobs_from) = (Some(count), from);
+            ask(submit, &PromptLogProbsExtension { count, first });
         });
         world.cut.insert(key, FinishReason::Error);
     }
@@ -58,8 +60,10 @@ fn a_prompt_is_scored_from_the_first_token_that_is_wanted() {
     world.read();
     assert!(world.streams.values().all(|stream| stream.finish.is_some()));
     // What was refused was told nothing, and is not looked at below.
-    world.expected.retain(|_, expected| expected.submit.prompt_logprobs.is_none_or(|count| count <= 2));
-    world.expected.retain(|_, expected| expected.submit.prompt_logprobs_from < 30);
+    world.expected.retain(|_, expected| {
+        let wanted: Option<PromptLogProbsExtension> = asked(&expected.submit);
+        wanted.is_none_or(|wanted| wanted.count <= 2 && wanted.first < 30)
+    });
 }
 
 #[test]
@@ -71,7 +75,7 @@ fn a_preempted_prompt_goes_on_where_it_was_scored() {
         world.submit(&prompt(family, 20 + 20 * family as usize), 0, |submit| {
             submit.max_tokens = 40;
             submit.stop_token_ids.clear();
-            submit.prompt_logprobs = Some(1);
+            ask(submit, &PromptLogProbsExtension { count: 1, first: 0 });
         })
     };
     let keys = [scored(&mut world, 0), scored(&mut world, 1)];

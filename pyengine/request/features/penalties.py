@@ -1,23 +1,53 @@
-"""The biases, bad words and tokens of a request, by token ids as the scheduler takes them."""
+"""Biases, bad words and the breakers of DRY, by token ids as the scheduler takes them.
+
+Penalties that are numbers of the sampling row need no extension.
+"""
 
 from array import array
 from collections.abc import Iterator
+from typing import ClassVar
 
 from pyengine.errors import InvalidRequestError
+from pyengine.messages import Extension
+from pyengine.request.features.feature import Asked, Feature
 from pyengine.sampling import SamplingParams
 from pyengine.tokenizer import Tokenizer
 
 
-def logit_bias(params: SamplingParams, vocab_size: int) -> tuple[tuple[int, float], ...]:
-    """The tokens whose logits are changed by something, and by how much.
+class PenaltiesExtension(Extension):
+    """Asks for changes of logits beside those of the sampling row.
 
-    Args:
-        params: Validated sampling parameters.
-        vocab_size: Logits of a row.
-
-    Raises:
-        InvalidRequestError: A token is not in the vocabulary.
+    Attributes:
+        logit_bias: Pairs of a token and the number added to its logit; each token once.
+        bad_words: Sequences of tokens of which the last must not follow the others.
+        dry_breakers: Tokens at which a sequence ends that must not be repeated, as u32
+            little-endian; for the rule DRY.
     """
+
+    TAG: ClassVar[str] = "penalties"
+
+    logit_bias: tuple[tuple[int, float], ...]
+    bad_words: tuple[tuple[int, ...], ...]
+    dry_breakers: bytes
+
+
+def _ask(asked: Asked, options: object) -> PenaltiesExtension | None:
+    params, vocab_size = asked.params, asked.info.vocab_size
+    extension = PenaltiesExtension(
+        _logit_bias(params, vocab_size),
+        tuple(
+            spelling
+            for index, word in enumerate(params.bad_words)
+            for spelling in _spellings(word, index, asked.tokenizer, vocab_size)
+        ),
+        _dry_breakers(params, asked.tokenizer),
+    )
+    asks = extension.logit_bias or extension.bad_words or extension.dry_breakers
+    return extension if asks else None
+
+
+def _logit_bias(params: SamplingParams, vocab_size: int) -> tuple[tuple[int, float], ...]:
+    """Returns the tokens whose logits are changed, and by how much."""
     beyond = next((token for token in params.logit_bias if token >= vocab_size), None)
     if beyond is not None:
         raise InvalidRequestError(
@@ -27,32 +57,8 @@ def logit_bias(params: SamplingParams, vocab_size: int) -> tuple[tuple[int, floa
     return tuple((token, float(bias)) for token, bias in params.logit_bias.items() if bias)
 
 
-def allowed_tokens(params: SamplingParams, vocab_size: int) -> bytes:
-    """The tokens that the answer may have, u32 each; empty where all are.
-
-    Args:
-        params: Validated sampling parameters.
-        vocab_size: Logits of a row.
-
-    Raises:
-        InvalidRequestError: A token is not in the vocabulary.
-    """
-    allowed = params.allowed_token_ids or ()
-    beyond = next((token for token in allowed if token >= vocab_size), None)
-    if beyond is not None:
-        raise InvalidRequestError(
-            f"'allowed_token_ids' must name tokens from 0 to {vocab_size - 1}, not {beyond}",
-            param="allowed_token_ids",
-        )
-    return array("I", sorted(set(allowed))).tobytes()
-
-
-def dry_breakers(params: SamplingParams, tokenizer: Tokenizer) -> bytes:
-    """The tokens at which sequences end, u32 each; empty where repetitions cost nothing.
-
-    Args:
-        params: Validated sampling parameters.
-        tokenizer: Whose tokens are searched.
+def _dry_breakers(params: SamplingParams, tokenizer: Tokenizer) -> bytes:
+    """Returns the tokens at which sequences end; empty where repetitions cost nothing.
 
     Raises:
         InvalidRequestError: A text is in no token, so that no sequence would end there.
@@ -71,30 +77,10 @@ def dry_breakers(params: SamplingParams, tokenizer: Tokenizer) -> bytes:
     return array("I", sorted(found)).tobytes()
 
 
-def bad_words(
-    params: SamplingParams, tokenizer: Tokenizer, vocab_size: int
-) -> tuple[tuple[int, ...], ...]:
-    """The tokens of each bad word, in every spelling.
-
-    Args:
-        params: Whose ranges are checked.
-        tokenizer: Spells the words.
-        vocab_size: Logits of a row.
-
-    Raises:
-        InvalidRequestError: A bad word has no tokens.
-    """
-    return tuple(
-        spelling
-        for index, word in enumerate(params.bad_words)
-        for spelling in _spellings(word, index, tokenizer, vocab_size)
-    )
-
-
 def _spellings(
     word: str, index: int, tokenizer: Tokenizer, vocab_size: int
 ) -> Iterator[tuple[int, ...]]:
-    """The tokens of a bad word at the beginning of a text and within it, behind a space."""
+    """Yields the tokens of a bad word at the beginning of a text and within it, behind a space."""
     bare = word.lstrip(" ")
     plain = tuple(tokenizer.encode(bare or word, add_special_tokens=False))
     if not plain or max(plain) >= vocab_size:
@@ -108,3 +94,6 @@ def _spellings(
         # With the space as a separate token, the plain spelling forbids the word behind it too.
         if spaced[-len(plain) :] != plain and max(spaced) < vocab_size:
             yield spaced
+
+
+FEATURE = Feature(PenaltiesExtension, _ask)

@@ -1,0 +1,1 @@
+"""The features of requests on the frontend's side, one file each."""

@@ -18,11 +18,19 @@
 //! group's is the block: it is there as long as the block lives, and held while any other is. An entry of a window
 //! may lose its pages before that: it is released when the window has moved on, and then evicted alone.
 //!
+//! A *slot* of a state has an entry, too, behind those of all blocks, and the same life: a running sequence holds the
+//! slot of its own; a snapshot is known by the block that it follows, and cached in the same list (`states`).
+//!
 //! Taking, holding, releasing and leaving the tree are O(groups) a block and allocate nothing: the stack has room
 //! for every block from the start, and the list is made of indices in the array of entries.
 
+mod invariants;
+mod states;
+
+use super::extents::SlotId;
 use super::pages::{BlockId, Group, PageId, Pages};
 use pyengine_base::error::{Error, Result};
+use states::Snapshots;
 
 /// A node of the prefix tree, as the pool remembers it: which node a block stands in.
 pub(super) type Place = u32;
@@ -41,15 +49,24 @@ pub struct Counts {
     pub held: usize,
 }
 
-/// Names an entry: `block * groups + group`.
+/// Names an entry: `block * groups + group`, and behind those of all blocks one for each slot.
 type EntryId = u32;
+
+/// What is cached by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cached {
+    /// A block in a group.
+    Block(BlockId, usize),
+    /// The snapshot of a state.
+    State(SlotId),
+}
 
 /// A block in one group, 16 bytes: four share a cache line.
 #[derive(Clone, Copy)]
 struct Entry {
     /// How many sequences hold it.
     holds: u32,
-    /// The tree node that its block stands in, or [`NOWHERE`].
+    /// The tree node that its block stands in, or [`NOWHERE`]; of a slot, whether it is a snapshot's: [`KNOWN`].
     place: Place,
     /// Neighbours in the list of cached entries; meaningless in any other state.
     older: EntryId,
@@ -59,7 +76,8 @@ struct Entry {
 /// Reference counts, the free stack and the list of cached entries.
 pub(super) struct BlockPool {
     groups: usize,
-    /// \[blocks, groups\], and the sentinel of the cached list at the end.
+    num_blocks: usize,
+    /// \[blocks, groups\], those of slots, and the sentinel of the cached list at the end.
     entries: Vec<Entry>,
     free: Vec<BlockId>,
     /// Pages of cached entries.
@@ -67,30 +85,35 @@ pub(super) struct BlockPool {
     /// Cached entries of the first group.
     cached_blocks: usize,
     pages: Pages,
+    snapshots: Snapshots,
 }
 
 impl BlockPool {
-    pub(super) fn new(num_pages: usize, groups: &[Group]) -> Result<Self> {
-        let (pages, num_blocks) = Pages::new(num_pages, groups)?;
-        let entries = num_blocks.checked_mul(groups.len()).filter(|&entries| entries < NOWHERE as usize);
-        let Some(count) = entries else {
+    /// A pool for groups of tokens, and states of `state` pages if that is not 0.
+    pub(super) fn new(num_pages: usize, groups: &[Group], state: usize) -> Result<Self> {
+        let (pages, num_blocks) = Pages::new(num_pages, groups, state)?;
+        let slots = if state == 0 { 0 } else { pages.extents().slots() };
+        let entries = num_blocks.checked_mul(groups.len()).map(|entries| entries + slots);
+        let Some(count) = entries.filter(|&entries| entries < NOWHERE as usize) else {
             return Err(Error::InvalidArgument(format!("{num_blocks} blocks are too many for {groups:?}")));
         };
         let sentinel = count as EntryId;
         let entry = Entry { holds: 0, place: NOWHERE, older: sentinel, newer: sentinel };
         Ok(Self {
             groups: groups.len(),
+            num_blocks,
             entries: vec![entry; count + 1],
             // The stack gives out the lowest ids first: neighbours in a sequence are neighbours in memory.
             free: (0..num_blocks as BlockId).rev().collect(),
             cached: 0,
             cached_blocks: 0,
             pages,
+            snapshots: Snapshots::new(num_blocks, slots, state),
         })
     }
 
     pub(super) fn num_blocks(&self) -> usize {
-        (self.entries.len() - 1) / self.groups
+        self.num_blocks
     }
 
     pub(super) fn num_pages(&self) -> usize {
@@ -131,8 +154,8 @@ impl BlockPool {
         self.pages.has(block, group)
     }
 
-    /// Whether there are groups of windows.
-    pub(super) fn has_windows(&self) -> bool {
+    /// Whether there are groups behind the first, which can lose the pages of a block that the tree knows.
+    pub(super) fn has_more_groups(&self) -> bool {
         self.groups > 1
     }
 
@@ -150,11 +173,14 @@ impl BlockPool {
         self.entries[block as usize * self.groups].place
     }
 
-    /// The cached entry that has been unheld for the longest time: its block and its group.
-    pub(super) fn oldest_cached(&self) -> Option<(BlockId, usize)> {
+    /// The cached entry that has been unheld for the longest time.
+    pub(super) fn oldest_cached(&self) -> Option<Cached> {
         let sentinel = self.sentinel();
         let oldest = self.entries[sentinel].newer as usize;
-        (oldest != sentinel).then(|| ((oldest / self.groups) as BlockId, oldest % self.groups))
+        (oldest != sentinel).then(|| match oldest.checked_sub(self.num_blocks * self.groups) {
+            None => Cached::Block((oldest / self.groups) as BlockId, oldest % self.groups),
+            Some(slot) => Cached::State(slot as SlotId),
+        })
     }
 
     /// Holds `count` free blocks in the first group and appends them to `out`. There must be that many, and pages.
@@ -181,7 +207,7 @@ impl BlockPool {
         let at = self.at(block, group);
         self.entries[at].holds += 1;
         if self.entries[at].holds == 1 {
-            self.unlink(at, group);
+            self.uncache(block, group);
         }
     }
 
@@ -197,7 +223,7 @@ impl BlockPool {
         } else if entry.place == NOWHERE {
             self.drop_entry(block, group);
         } else {
-            self.link_newest(at, group);
+            self.cache(block, group);
         }
     }
 
@@ -206,14 +232,14 @@ impl BlockPool {
         let at = self.at(block, group);
         let Entry { holds, place, .. } = self.entries[at];
         if holds == 0 && place != NOWHERE && self.pages.has(block, group) {
-            self.unlink(at, group);
-            self.link_newest(at, group);
+            self.uncache(block, group);
+            self.cache(block, group);
         }
     }
 
     /// Evicts what a block has in the group of a window, which is cached.
     pub(super) fn evict(&mut self, block: BlockId, group: usize) {
-        self.unlink(self.at(block, group), group);
+        self.uncache(block, group);
         self.drop_entry(block, group);
     }
 
@@ -239,13 +265,16 @@ impl BlockPool {
         self.entries[first..first + self.groups].iter_mut().for_each(|entry| entry.place = place);
     }
 
-    /// The tree has forgotten `block`: what is cached of it becomes free, what is held stays with its holders.
+    /// The tree has forgotten `block`: what is cached of it becomes free, with the snapshot behind it; what is held stays with its holders.
     pub(super) fn leave_tree(&mut self, block: BlockId) {
         self.set_place(block, NOWHERE);
+        if let Some(slot) = self.snapshot_behind(block) {
+            self.forget_snapshot(slot);
+        }
         for group in (0..self.groups).rev() {
             let at = self.at(block, group);
             if self.entries[at].holds == 0 && (group == 0 || self.pages.has(block, group)) {
-                self.unlink(at, group);
+                self.uncache(block, group);
                 self.drop_entry(block, group);
             }
         }
@@ -273,82 +302,35 @@ impl BlockPool {
         self.entries.len() - 1
     }
 
-    fn link_newest(&mut self, at: usize, group: usize) {
+    /// A block in a group is cached from now on, as the newest of all.
+    fn cache(&mut self, block: BlockId, group: usize) {
+        self.link_newest(self.at(block, group));
+        self.cached += self.pages.of_block(group);
+        self.cached_blocks += usize::from(group == 0);
+        self.pages.cache(block, group);
+    }
+
+    /// A block in a group is held or free from now on.
+    fn uncache(&mut self, block: BlockId, group: usize) {
+        self.unlink(self.at(block, group));
+        self.cached -= self.pages.of_block(group);
+        self.cached_blocks -= usize::from(group == 0);
+        self.pages.uncache(block, group);
+    }
+
+    fn link_newest(&mut self, at: usize) {
         let sentinel = self.sentinel();
         let newest = self.entries[sentinel].older;
         self.entries[newest as usize].newer = at as EntryId;
         self.entries[sentinel].older = at as EntryId;
         let entry = &mut self.entries[at];
         (entry.older, entry.newer) = (newest, sentinel as EntryId);
-        self.cached += self.pages.of_block(group);
-        self.cached_blocks += usize::from(group == 0);
     }
 
-    fn unlink(&mut self, at: usize, group: usize) {
+    fn unlink(&mut self, at: usize) {
         let Entry { older, newer, .. } = self.entries[at];
         self.entries[older as usize].newer = newer;
         self.entries[newer as usize].older = older;
-        self.cached -= self.pages.of_block(group);
-        self.cached_blocks -= usize::from(group == 0);
-    }
-
-    /// Every entry is in exactly one state, and list, stack, pages and counts agree.
-    pub(super) fn check(&self) -> Result<()> {
-        self.pages.check()?;
-        let broken = |what: String| Err(Error::Invariant(what));
-        let mut seen = vec![false; self.sentinel()];
-        for &block in &self.free {
-            let first = self.at(block, 0);
-            if std::mem::replace(&mut seen[first], true) {
-                return broken(format!("block {block} is free twice"));
-            }
-            for group in 0..self.groups {
-                let entry = &self.entries[first + group];
-                let has = group > 0 && self.pages.has(block, group);
-                if entry.holds != 0 || entry.place != NOWHERE || has {
-                    return broken(format!(
-                        "block {block} is free, but held, in the tree or not without pages"
-                    ));
-                }
-            }
-        }
-        let (mut cached, mut blocks, mut older) = (0, 0, self.sentinel() as EntryId);
-        let mut at = self.entries[self.sentinel()].newer;
-        while at as usize != self.sentinel() {
-            let (entry, block, group) =
-                (&self.entries[at as usize], at / self.groups as u32, at as usize % self.groups);
-            if std::mem::replace(&mut seen[at as usize], true) {
-                return broken(format!("block {block} is cached twice, or cached and free"));
-            }
-            if entry.holds != 0 || entry.place == NOWHERE || entry.older != older {
-                return broken(format!("block {block} is cached, but held, in no tree or wrongly linked"));
-            }
-            cached += self.pages.of_block(group);
-            blocks += usize::from(group == 0);
-            (older, at) = (at, entry.newer);
-        }
-        if (cached, blocks) != (self.cached, self.cached_blocks)
-            || self.entries[self.sentinel()].older != older
-        {
-            return broken(format!("{cached} pages are in the cached list, {} were counted", self.cached));
-        }
-        let mut held = 0;
-        for (at, entry) in self.entries[..self.sentinel()].iter().enumerate() {
-            let (block, group) = ((at / self.groups) as BlockId, at % self.groups);
-            let has = group == 0 || self.pages.has(block, group);
-            if !seen[at] && entry.holds == 0 && has {
-                return broken(format!("block {block} is neither free nor cached nor held"));
-            }
-            let first = &self.entries[self.at(block, 0)];
-            if entry.holds > first.holds || entry.place != first.place || (entry.holds > 0 && !has) {
-                return broken(format!("block {block} is not in group {group} what it is in the first"));
-            }
-            held += if entry.holds > 0 { self.pages.of_block(group) } else { 0 };
-        }
-        if held != self.counts().held {
-            return broken(format!("{held} pages are held, {} were counted", self.counts().held));
-        }
-        Ok(())
     }
 }
 
@@ -358,7 +340,7 @@ mod tests {
 
     #[test]
     fn blocks_go_round() {
-        let mut pool = BlockPool::new(4, &[Group::FULL]).unwrap();
+        let mut pool = BlockPool::new(4, &[Group::FULL], 0).unwrap();
         let mut blocks = Vec::new();
         pool.take(3, &mut blocks);
         assert_eq!(blocks, [0, 1, 2]);
@@ -371,9 +353,9 @@ mod tests {
         pool.check().unwrap();
         assert_eq!(pool.counts(), Counts { free: 2, cached: 1, held: 1 });
         pool.release(1, 0);
-        assert_eq!(pool.oldest_cached(), Some((0, 0)));
+        assert_eq!(pool.oldest_cached(), Some(Cached::Block(0, 0)));
         pool.hold(0, 0);
-        assert_eq!(pool.oldest_cached(), Some((1, 0)));
+        assert_eq!(pool.oldest_cached(), Some(Cached::Block(1, 0)));
         pool.leave_tree(0);
         pool.leave_tree(1);
         pool.release(0, 0);
@@ -383,13 +365,13 @@ mod tests {
 
     #[test]
     fn sizes_out_of_range_are_refused() {
-        assert!(BlockPool::new(0, &[Group::FULL]).is_err());
-        assert!(BlockPool::new(u32::MAX as usize, &[Group::FULL]).is_err());
+        assert!(BlockPool::new(0, &[Group::FULL], 0).is_err());
+        assert!(BlockPool::new(u32::MAX as usize, &[Group::FULL], 0).is_err());
     }
 
     #[test]
     fn check_finds_what_is_broken() {
-        let mut pool = BlockPool::new(2, &[Group::FULL]).unwrap();
+        let mut pool = BlockPool::new(2, &[Group::FULL], 0).unwrap();
         pool.take(1, &mut Vec::new());
         pool.entries[0].holds = 0;
         assert!(pool.check().unwrap_err().to_string().contains("neither free nor cached nor held"));

@@ -1,4 +1,5 @@
-//! What one sequence holds of the cache: its blocks in the first group, and in each window those that it is on.
+//! What one sequence holds of the cache: its blocks in the first group, in each window those that it is on, and the slot
+//! of its state.
 //!
 //! ```text
 //!   blocks        0 1 2 3 4 5 6 7 8 9      block size 16, window 40, the next query at token 100
@@ -11,7 +12,7 @@
 
 use std::ops::Range;
 
-use super::{BlockId, Group, KvAllocator};
+use super::{BlockId, Group, KvAllocator, SlotId};
 use pyengine_base::error::Result;
 
 /// The blocks of a sequence, in its order. Give it back by [`KvAllocator::let_go`].
@@ -22,6 +23,10 @@ pub struct Holding {
     windows: Vec<Range<usize>>,
     /// How many blocks it found when it began.
     found: usize,
+    /// The slot of its state.
+    pub(super) state: Option<SlotId>,
+    /// The snapshot that its state is to be copied from, held until it is.
+    pub(super) restore: Option<SlotId>,
 }
 
 impl Holding {
@@ -47,17 +52,23 @@ impl Holding {
     pub fn first(&self, group: usize) -> usize {
         if group == 0 { 0 } else { self.windows[group - 1].start }
     }
+
+    /// The slot of its state, as soon as it has blocks of its own to write to.
+    #[inline]
+    pub fn state(&self) -> Option<SlotId> {
+        self.state
+    }
 }
 
 impl Group {
     /// The first block that a query at `position` sees.
     fn first_seen(&self, position: usize, block_size: usize) -> usize {
-        self.window.map_or(0, |window| (position + 1).saturating_sub(window) / block_size)
+        self.kind.window().map_or(0, |window| (position + 1).saturating_sub(window) / block_size)
     }
 
     /// The most blocks that one query sees.
     fn most_seen(&self, block_size: usize) -> usize {
-        self.window.map_or(usize::MAX, |window| (window - 1).div_ceil(block_size) + 1)
+        self.kind.window().map_or(usize::MAX, |window| (window - 1).div_ceil(block_size) + 1)
     }
 }
 
@@ -71,7 +82,7 @@ impl KvAllocator {
     pub fn capacity(&self) -> usize {
         let pages = |blocks: usize| -> usize {
             let of = |group: &Group| group.tables * blocks.min(group.most_seen(self.block_size));
-            self.groups.iter().map(of).sum()
+            self.groups.iter().map(of).sum::<usize>() + self.state_pages()
         };
         let (mut low, mut high) = (0, self.pool.num_blocks());
         while low < high {
@@ -89,13 +100,13 @@ impl KvAllocator {
             let held = holding.windows.get(at).map_or(0, Range::len);
             group.tables * blocks.min(group.most_seen(self.block_size)).saturating_sub(held)
         });
-        first + windows.sum::<usize>()
+        first + windows.sum::<usize>() + self.state_demand(holding)
     }
 
     /// Holds the longest cached prefix of `tokens`, of at most `max_blocks` blocks, for a sequence that holds nothing
     /// yet; returns how many blocks.
     pub fn begin(&mut self, holding: &mut Holding, salt: u64, tokens: &[u32], max_blocks: usize) -> usize {
-        debug_assert!(holding.blocks.is_empty());
+        debug_assert!(holding.blocks.is_empty() && holding.state.is_none());
         let count = self.match_prefix(salt, tokens, max_blocks, &mut holding.blocks);
         holding.windows.clear();
         holding.found = count;
@@ -104,6 +115,7 @@ impl KvAllocator {
             holding.blocks[window.clone()].iter().for_each(|&block| self.pool.hold(block, group));
             holding.windows.push(window);
         }
+        self.find_snapshot(holding, count);
         count
     }
 
@@ -138,7 +150,8 @@ impl KvAllocator {
             holding.windows[group - 1] = seen.max(window.start)..window.end.max(own.end);
         }
         self.release(&holding.blocks[own.clone()]);
-        holding.blocks[own].copy_from_slice(found);
+        holding.blocks[own.clone()].copy_from_slice(found);
+        self.find_snapshot(holding, own.end);
         count
     }
 
@@ -154,17 +167,18 @@ impl KvAllocator {
         }
     }
 
-    /// Makes a sequence hold its first `blocks` blocks in the first group, and those of them from its windows on, up to
-    /// `covered`, in all others. All or nothing; evicts what is cached.
+    /// Makes a sequence hold its first `blocks` blocks in the first group, those of them from its windows on, up to
+    /// `covered`, in all others, and the slot of its state. All or nothing; evicts what is cached.
     pub fn extend(&mut self, holding: &mut Holding, blocks: usize, covered: usize) -> Result<()> {
         let more = blocks.saturating_sub(holding.blocks.len());
         let windows = holding.windows.iter().enumerate();
         let pages = windows
             .map(|(at, window)| self.groups[at + 1].tables * covered.saturating_sub(window.end))
             .fold(more * self.groups[0].tables, |sum, pages| sum + pages);
-        if pages == 0 && more == 0 {
+        if pages == 0 && more == 0 && (holding.state.is_some() || !self.has_states()) {
             return Ok(());
         }
+        self.give_state(holding, more, pages)?;
         self.make_room(more, pages)?;
         self.pool.take(more, &mut holding.blocks);
         for (at, window) in holding.windows.iter_mut().enumerate() {
@@ -191,9 +205,10 @@ impl KvAllocator {
 
     /// Releases all but the first `blocks` blocks, last first. What of them a window has left becomes as new, from where
     /// a sequence that begins like this one would look into it: behind the prefix that was found, and before each border
-    /// where paths part in the tree. So its age is that of its tokens, as it is in the first group.
+    /// where paths part in the tree. So its age is that of its tokens, as it is in the first group. And so do the last
+    /// snapshot and those where paths part: the ones between go first.
     pub fn cut(&mut self, holding: &mut Holding, blocks: usize) {
-        let mut border = holding.found;
+        let (mut border, mut passed) = (holding.found, false);
         for at in (blocks..holding.blocks.len()).rev() {
             let block = holding.blocks[at];
             if at < border && self.parts_behind(block) {
@@ -206,6 +221,11 @@ impl KvAllocator {
                     self.pool.renew(block, group);
                 }
             }
+            if let Some(slot) = self.pool.snapshot_behind(block)
+                && (!std::mem::replace(&mut passed, true) || self.parts_behind(block))
+            {
+                self.pool.renew_snapshot(slot);
+            }
             self.pool.release(block, 0);
         }
         holding.blocks.truncate(blocks);
@@ -217,10 +237,12 @@ impl KvAllocator {
     /// Releases everything.
     pub fn let_go(&mut self, holding: &mut Holding) {
         self.cut(holding, 0);
+        self.let_go_of_state(holding);
     }
 
     fn parts_behind(&self, block: BlockId) -> bool {
-        self.pool.has_windows() && self.tree.as_ref().is_some_and(|tree| tree.parts_behind(block, &self.pool))
+        !self.is_found_everywhere()
+            && self.tree.as_ref().is_some_and(|tree| tree.parts_behind(block, &self.pool))
     }
 
     /// The first block that the first query behind `blocks` blocks sees.
@@ -238,6 +260,7 @@ impl KvAllocator {
                 *run = if self.pool.has(block, group) { *run + 1 } else { 0 };
                 whole &= *run >= at + 1 - self.seen_behind(group, at + 1);
             }
+            whole &= self.pool.state_pages() == 0 || self.pool.snapshot_behind(block).is_some();
             if whole && at >= held.len() {
                 usable = at + 1 - held.len();
             }

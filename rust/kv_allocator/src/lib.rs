@@ -10,21 +10,23 @@
 //!                                     └───────────┘ └────────────┘  forget: it loses it
 //! ```
 //!
-//! **Groups.** Layers that need their KV for the same time are a group: those that see all tokens, and those of a
-//! window. All groups take pages of one size from one pool (`pages`), so that free, cached and held pages are all
-//! pages, and so are their bytes. A block is some tokens of a sequence, and has an entry for each group. A sequence
-//! holds what it has in the first group, which sees all tokens, until it ends, and in the group of a window while the
-//! window is on it; [`Holding`] is what one sequence holds. A model without layers that see all tokens has a first
-//! group without pages, which remembers the tokens.
+//! **Groups.** Layers of one [`Kind`] are a group: they keep the same, for the same time. All groups take pages of one
+//! size from one pool (`pages`), so that free, cached and held pages are all pages, and so are their bytes. A block is
+//! some tokens of a sequence, and has an entry for each group that keeps something of tokens. A sequence holds what it
+//! has in the first group, which keeps all tokens, until it ends, and in the group of a window while the window is on
+//! it; [`Holding`] is what one sequence holds. A model without layers that see all tokens has a first group without
+//! pages, which remembers the tokens.
 //!
 //! ```text
 //!   tokens      0 ................ first of the window ........ computed ....... known
-//!   group 0     [ held                                                        held ]
-//!   a window    [ cached or gone ][ held                   ][ taken chunk by chunk ]
+//!   Full        [ held                                                        held ]   keys and values
+//!   Latent      [ held                                     ][ taken chunk by chunk ]   or those of the first group
+//!   Window      [ cached or gone ][ held                   ][ taken chunk by chunk ]
+//!   State                  * snapshot    * snapshot         # one slot a sequence      of many pages: `states`
 //! ```
 //!
-//! A prefix is found up to the last border of blocks where the first group has all blocks before it and each window
-//! those of the tokens that the next query sees. An entry of a window that no sequence holds is evicted by itself; when
+//! A prefix is found up to the last border of blocks where the first group has all blocks before it, each window those
+//! of the tokens that the next query sees, and states a snapshot. An entry of a window that no sequence holds is evicted by itself; when
 //! its sequence ends it becomes as new as its tokens, unless no border of the tree is within a window behind it
 //! ([`KvAllocator::cut`]). So prompts are found as often as without windows, in the same bytes.
 //!
@@ -42,15 +44,18 @@
 //! `match_prefix` is O(depth), and so is `insert`, but for a sequence that grows: O(new blocks).
 
 mod block_pool;
+mod extents;
 mod holding;
 mod pages;
 mod prefix_tree;
+mod states;
 
 pub use block_pool::Counts;
+pub use extents::SlotId;
 pub use holding::Holding;
-pub use pages::{BlockId, Group, PageId};
+pub use pages::{BlockId, Group, Kind, PageId};
 
-use block_pool::{BlockPool, NOWHERE};
+use block_pool::{BlockPool, Cached, NOWHERE};
 use prefix_tree::PrefixTree;
 use pyengine_base::error::{Error, Result};
 
@@ -60,7 +65,7 @@ pub struct KvAllocator {
     /// None when prefixes are not cached.
     tree: Option<PrefixTree>,
     block_size: usize,
-    /// The first sees all tokens.
+    /// Those that keep something of tokens; the first keeps all.
     groups: Vec<Group>,
 }
 
@@ -70,8 +75,8 @@ impl KvAllocator {
         Self::with_groups(num_blocks, block_size, prefix_cache, &[Group::FULL])
     }
 
-    /// The same of `num_pages` pages for the blocks of `groups`. The first has no window, and may have no tables; all
-    /// others have windows.
+    /// The same of `num_pages` pages for the blocks of `groups`. The first keeps all tokens, and may have no tables; one
+    /// can be of states.
     pub fn with_groups(
         num_pages: usize,
         block_size: usize,
@@ -81,9 +86,10 @@ impl KvAllocator {
         if block_size == 0 {
             return Err(Error::InvalidArgument("block_size must be at least 1".into()));
         }
-        let pool = BlockPool::new(num_pages, groups)?;
+        let (groups, state) = Group::apart(groups)?;
+        let pool = BlockPool::new(num_pages, &groups, state)?;
         let tree = prefix_cache.then(|| PrefixTree::new(pool.num_blocks(), block_size)).transpose()?;
-        Ok(Self { pool, tree, block_size, groups: groups.to_vec() })
+        Ok(Self { pool, tree, block_size, groups })
     }
 
     /// How many pages there are. With one group of one table a page is a block.
@@ -121,7 +127,7 @@ impl KvAllocator {
         let Some(tree) = &self.tree else { return 0 };
         let first = out.len();
         tree.find_further(salt, tokens, held, max_blocks, &self.pool, |run| out.extend_from_slice(run));
-        if self.pool.has_windows() {
+        if !self.is_found_everywhere() {
             out.truncate(first + self.usable(held, &out[first..]));
         }
         out[first..].iter().for_each(|&block| self.pool.hold(block, 0));
@@ -131,7 +137,7 @@ impl KvAllocator {
     /// How many leading blocks of `tokens` are cached, without holding them or touching their age.
     pub fn peek_prefix(&self, salt: u64, tokens: &[u32], max_blocks: usize) -> usize {
         let Some(tree) = &self.tree else { return 0 };
-        if !self.pool.has_windows() {
+        if self.is_found_everywhere() {
             return tree.find(salt, tokens, max_blocks, |_| {});
         }
         let mut found = Vec::new();
@@ -147,16 +153,27 @@ impl KvAllocator {
         Ok(())
     }
 
+    /// Whether a prefix can be gone on from wherever the tree knows it.
+    fn is_found_everywhere(&self) -> bool {
+        !self.pool.has_more_groups() && self.pool.state_pages() == 0
+    }
+
     /// Evicts until so many blocks and pages are free; nothing if there cannot be as many.
     fn make_room(&mut self, blocks: usize, pages: usize) -> Result<()> {
+        self.check_room(blocks, pages)?;
+        while self.pool.free_pages() < pages || self.pool.free_blocks() < blocks {
+            self.evict_oldest();
+        }
+        Ok(())
+    }
+
+    /// An error unless so many blocks and pages are free or cached.
+    fn check_room(&self, blocks: usize, pages: usize) -> Result<()> {
         let available = self.available();
         let nameable = self.pool.free_blocks() + self.pool.cached_blocks();
         if pages > available || blocks > nameable {
             let available = if pages > available { available } else { nameable };
             return Err(Error::OutOfBlocks { needed: pages.max(blocks), available });
-        }
-        while self.pool.free_pages() < pages || self.pool.free_blocks() < blocks {
-            self.evict_oldest();
         }
         Ok(())
     }
@@ -226,11 +243,18 @@ impl KvAllocator {
     }
 
     fn evict_oldest(&mut self) {
-        let oldest = self.pool.oldest_cached();
-        match (oldest, &mut self.tree) {
-            (Some((block, 0)), Some(tree)) => tree.forget(block, &mut self.pool),
-            (Some((block, group)), Some(_)) => self.pool.evict(block, group),
-            _ => unreachable!("asked only when a block is cached"),
+        match self.pool.oldest_cached().expect("asked only when something is cached") {
+            Cached::Block(block, group) => self.evict(block, group),
+            Cached::State(slot) => self.evict_snapshot(slot),
+        }
+    }
+
+    /// Evicts what a block has in a group, which is cached.
+    fn evict(&mut self, block: BlockId, group: usize) {
+        match (&mut self.tree, group) {
+            (Some(tree), 0) => tree.forget(block, &mut self.pool),
+            (Some(_), group) => self.pool.evict(block, group),
+            (None, _) => unreachable!("only what a tree knows is cached"),
         }
     }
 }

@@ -125,7 +125,7 @@ impl PrefixTree {
         let first = start.depth;
         let mut known = Vec::new();
         let Descent { node, within, depth } = self.descend(start, salt, tokens, |run| {
-            known.extend_from_slice(if pool.has_windows() { run } else { &[] });
+            known.extend_from_slice(if pool.has_more_groups() { run } else { &[] });
         });
         for (&theirs, &ours) in known.iter().zip(&blocks[first..]) {
             if pool.has_more(ours, theirs) {
@@ -160,6 +160,7 @@ impl PrefixTree {
         self.tokens.copy(theirs, ours);
         let at = position(&self.nodes[id].blocks, theirs);
         self.nodes[id].blocks[at] = ours;
+        pool.move_snapshot(theirs, ours);
         pool.leave_tree(theirs);
     }
 

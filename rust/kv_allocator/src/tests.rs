@@ -3,6 +3,7 @@
 mod groups;
 mod hits;
 mod model;
+mod states;
 
 use super::*;
 

@@ -21,7 +21,11 @@ pub(super) struct KvAllocator {
 /// Cache groups, (window, page tables) each; `None` is those of a model without windows.
 pub(super) fn cache_groups(groups: Option<Vec<(Option<usize>, usize)>>) -> Vec<Group> {
     groups.map_or(vec![Group::FULL], |groups| {
-        groups.into_iter().map(|(window, tables)| Group { window, tables }).collect()
+        let group = |(window, tables)| match window {
+            Some(window) => Group::window(window, tables),
+            None => Group::full(tables),
+        };
+        groups.into_iter().map(group).collect()
     })
 }
 

@@ -81,11 +81,16 @@ impl Planner {
                 layout.tables()
             )));
         }
+        if kv.has_states() {
+            return Err(Error::InvalidArgument(
+                "steps do not say in which slots layers have their states".into(),
+            ));
+        }
         Ok(Self {
             config,
             layout,
             capacity: kv.capacity().min(layout.max_pages() * block_size) as u32,
-            has_windows: kv.groups().iter().any(|group| group.window.is_some()),
+            has_windows: kv.groups().iter().any(|group| group.kind.window().is_some()),
             concurrency: max_sequences.min(layout.max_rows()).min(max_tokens_per_step),
             requests: Requests::default(),
             queue: Queue::default(),

@@ -4,13 +4,13 @@ use crate::{Group, Holding, KvAllocator};
 
 const BLOCK: usize = 16;
 const CHUNK: usize = 128;
-const FULL: [Group; 1] = [Group { window: None, tables: 6 }];
+const FULL: [Group; 1] = [Group::full(6)];
 const TOGETHER: usize = 4;
 const REQUESTS: usize = 300;
 
 /// Five layers of a window to one that sees all.
 fn windows(window: usize) -> [Group; 2] {
-    [Group { window: None, tables: 1 }, Group { window: Some(window), tables: 5 }]
+    [Group::FULL, Group::window(window, 5)]
 }
 
 /// Numbers that are the same on every machine (SplitMix64).

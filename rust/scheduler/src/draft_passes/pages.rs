@@ -61,9 +61,9 @@ impl DraftPages {
     /// Of no block is known where it is.
     pub fn new(shared: &SharedPages<'_>) -> Result<Self> {
         let &SharedPages { groups, num_pages, block_size, spare_blocks } = shared;
-        let tables = groups.iter().flat_map(|group| std::iter::repeat_n(group.window, group.tables));
+        let tables = groups.iter().flat_map(|group| std::iter::repeat_n(group.kind.window(), group.tables));
         let windows: Vec<_> = tables.skip(1).collect();
-        if groups.first().is_none_or(|first| first.window.is_some() || first.tables == 0) {
+        if groups.first().is_none_or(|first| first.kind.window().is_some() || first.tables == 0) {
             return Err(Error::InvalidArgument("the first page table must be one of all tokens".into()));
         }
         let (pages, owners) = match windows.len() {

@@ -104,8 +104,8 @@ pub(super) fn groups() -> impl Strategy<Value = Vec<Group>> {
     prop_oneof![
         3 => Just(vec![Group::FULL]),
         3 => (0..3usize, windows).prop_map(|(tables, windows)| {
-            let windows = windows.into_iter().map(|(window, tables)| Group { window: Some(window), tables });
-            std::iter::once(Group { window: None, tables }).chain(windows).collect()
+            let windows = windows.into_iter().map(|(window, tables)| Group::window(window, tables));
+            std::iter::once(Group::full(tables)).chain(windows).collect()
         }),
     ]
 }

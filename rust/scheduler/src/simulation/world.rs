@@ -43,7 +43,7 @@ impl World {
     pub(super) fn new(setup: &Setup) -> Self {
         let Setup { num_blocks, block_size, prefix_cache, .. } = *setup;
         let kv = KvAllocator::with_groups(num_blocks, block_size, prefix_cache, &setup.groups).unwrap();
-        let windows = setup.groups.iter().flat_map(|group| vec![group.window; group.tables]);
+        let windows = setup.groups.iter().flat_map(|group| vec![group.kind.window(); group.tables]);
         let layout =
             StepLayout::new(setup.max_tokens, setup.max_rows, setup.max_pages, setup.drafts.most(), 64)
                 .unwrap()

@@ -48,12 +48,12 @@ fn words(tokens: &[i32]) -> Vec<u32> {
 
 impl World {
     fn new(groups: &[Group], num_pages: usize, prefix_cache: bool, pass_tokens: usize, extra: usize) -> Self {
-        let tables = groups.iter().flat_map(|group| std::iter::repeat_n(group.window, group.tables));
+        let tables = groups.iter().flat_map(|group| std::iter::repeat_n(group.kind.window(), group.tables));
         let windows: Vec<_> = tables.collect();
         let layouts = [400, pass_tokens].map(|tokens| {
             StepLayout::new(tokens, ROWS, 400, 8, 64).unwrap().with_tables(windows.len()).unwrap()
         });
-        let widest = groups.iter().filter_map(|group| group.window).max().unwrap_or(0);
+        let widest = groups.iter().filter_map(|group| group.kind.window()).max().unwrap_or(0);
         let spare_blocks = (widest + extra).div_ceil(BLOCK) + 1;
         let shared = SharedPages { groups, num_pages, block_size: BLOCK, spare_blocks };
         let pages = num_pages + spare_blocks * (windows.len() - 1);
@@ -145,7 +145,7 @@ impl World {
             }
         }
         for (table, &window) in self.windows.iter().enumerate() {
-            let group = self.kv.groups().iter().position(|group| group.window == window).unwrap();
+            let group = self.kv.groups().iter().position(|group| group.kind.window() == window).unwrap();
             step.page_indptr[table * (layout.max_rows() + 1)] = pages;
             for (row, &Granted { at, end, drafts }) in rows.iter().enumerate() {
                 let holding = &self.sequences[at].holding;
@@ -294,7 +294,7 @@ impl World {
 }
 
 fn window(window: usize, tables: usize) -> Group {
-    Group { window: Some(window), tables }
+    Group::window(window, tables)
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn tables_that_do_not_fit_are_refused() {
     assert!(new(&[Group::FULL, window(6, 2)], 3, 4));
     assert!(!new(&[Group::FULL, window(6, 2)], 2, 4));
     assert!(!new(&[Group::FULL, window(6, 2)], 3, 2), "no room for a token beside the window");
-    assert!(!new(&[Group { window: None, tables: 0 }, window(6, 2)], 2, 4));
+    assert!(!new(&[Group::full(0), window(6, 2)], 2, 4));
 }
 
 proptest! {
@@ -368,7 +368,7 @@ proptest! {
             1..60,
         ),
     ) {
-        let full = Group { window: None, tables };
+        let full = Group::full(tables);
         let groups: Vec<_> =
             std::iter::once(full).chain(windows.into_iter().map(|(wide, tables)| window(wide, tables))).collect();
         let pages = blocks * groups.iter().map(|group| group.tables).sum::<usize>();

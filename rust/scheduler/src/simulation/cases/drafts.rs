@@ -39,7 +39,7 @@ fn a_request_preempted_while_drafts_are_verified_goes_on_where_it_was() {
 #[test]
 fn steps_with_drafts_are_planned_while_drafts_are_verified() {
     let ahead = Setup { drafts: Drafts::Ahead(3), ..roomy() };
-    let windows = vec![Group::FULL, Group { window: Some(9), tables: 1 }];
+    let windows = vec![Group::FULL, Group::window(9, 1)];
     let cases = [
         (ahead.clone(), true),
         // The host has a proposer, too; the window of some layers depends on how many drafts are right.

@@ -17,6 +17,7 @@ __all__ = [
     "PROPOSERS",
     "STEP_BOUNDS_NS",
     "Accountant",
+    "ChatTemplate",
     "CompiledGrammar",
     "CpuExperts",
     "CpuKernels",
@@ -40,6 +41,7 @@ __all__ = [
     "StepHeader",
     "StepLayout",
     "StreamDecoder",
+    "TemplateError",
     "Timeline",
     "Track",
     "Vocabulary",
@@ -56,6 +58,43 @@ __all__ = [
 _Buffer: TypeAlias = Buffer | NDArray[Any]
 
 __version__: str
+
+class TemplateError(Exception):
+    """A chat template cannot be compiled or rendered: ``args`` are the reason's kind, its message
+    and its line.
+
+    The kinds are ``malformed``, ``refused``, ``slow``, ``long`` and ``failed``.
+    """
+
+@final
+class ChatTemplate:
+    """A compiled chat template. Any thread may render it.
+
+    Raises:
+        TemplateError: The template is malformed.
+    """
+
+    def __new__(cls, source: str) -> ChatTemplate: ...
+    @property
+    def message_keys(self) -> frozenset[str]:
+        """The keys of a message that the template reads."""
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The variables that the template reads, from outside of it."""
+
+    @property
+    def sought_texts(self) -> frozenset[str]:
+        """The texts that the template compares with others, or gives to methods of texts."""
+
+    def render(self, variables: dict[str, Any], seconds: float, max_characters: int) -> str:
+        """Render the template. The GIL is released, but for reading the variables.
+
+        Raises:
+            TemplateError: It takes longer than it may, makes more, or refuses the variables.
+            TypeError: A variable is of a type that templates do not take.
+            ValueError: The variables are too deep, or a text is no Unicode.
+        """
 
 class MailboxFull(Exception):
     """The ring has no room for the message now."""

@@ -13,7 +13,7 @@ LAYERS = (
     ("grammar-compiler", "scheduler"),
     ("detokenizer", "grammar"),
     ("kv-allocator", "mailbox", "messages", "speculation", "telemetry"),
-    ("base", "json-schema-normal-form", "kernels-cpu"),
+    ("base", "chat-template", "json-schema-normal-form", "kernels-cpu"),
 )
 HEIGHT = {crate: -line for line, crates in enumerate(LAYERS) for crate in crates}
 

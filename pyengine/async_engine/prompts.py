@@ -11,7 +11,7 @@ from pyengine.chat.content_tokens import Prompt
 from pyengine.chat.handler import ON_LOOP_SECONDS, ChatHandler, is_small
 from pyengine.chat.messages import Message, read_messages
 from pyengine.chat.options import ChatOptions
-from pyengine.chat.sandbox import TemplateTimeoutError
+from pyengine.chat.template import TemplateTimeoutError
 from pyengine.sampling import SamplingParams
 from pyengine.tokenizer import OFF_LOOP_CHARACTERS, Tokenizer
 

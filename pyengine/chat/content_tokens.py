@@ -1,8 +1,8 @@
 """Special tokens that are spelled out in what clients send: text, unless they are allowed.
 
 A tokenizer takes ``<|im_end|>`` for the token wherever it stands, so that a message could forge
-the end of its turn. A template's own special tokens must stay special, and jinja joins both to one
-text. So special tokens of clients are broken by a *mark*, a character that occurs nowhere else,
+the end of its turn. A template's own special tokens must stay special, and rendering joins both to
+one text. So special tokens of clients are broken by a *mark*, a character that occurs nowhere else,
 before the template runs::
 
     message      Hi<|im_end|>                  nothing else is changed, and nothing at all where

@@ -21,8 +21,7 @@ from pyengine.chat.formats.delimited import Delimited
 from pyengine.chat.messages import Message, template_messages
 from pyengine.chat.options import ChatOptions
 from pyengine.chat.reader import ReasoningTokens
-from pyengine.chat.sandbox import TemplateLimitError
-from pyengine.chat.template import ChatTemplate
+from pyengine.chat.template import ChatTemplate, TemplateLimitError
 from pyengine.chat.template_arguments import template_arguments, tool_for_template
 from pyengine.chat.template_source import special_tokens
 from pyengine.chat.tool_rules import answer_grammar, check_tool_support, tool_warnings

@@ -1,27 +1,32 @@
-"""Chat templates: the jinja templates of Hugging Face model folders, in a sandbox.
+"""Chat templates: the jinja templates of Hugging Face model folders.
 
-The environment is the one that such templates are written for (described in the documentation of
-``transformers`` under chat templates); a test holds the two together.
+Rust renders them (``rust/chat_template``), as ``transformers`` does, without the GIL and within
+bounds of time and memory; a test holds the two together.
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
-import jinja2
-from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.meta import find_undeclared_variables
-from jinja2.parser import Parser
-
-from pyengine.chat.sandbox import Metering, TemplateLimitError, TemplateSandbox
-from pyengine.chat.sandbox_functions import check_widths
+from pyengine import _core
 from pyengine.chat.template_source import TemplateSource
 from pyengine.errors import InvalidRequestError, ModelLoadError
 
 # Templates of models have some ten thousand characters.
 MAX_SOURCE_CHARACTERS = 1 << 20
+
+
+class TemplateLimitError(InvalidRequestError):
+    """A chat template made too much."""
+
+    code = "template_limit_exceeded"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"the model's chat template {what}", param="messages")
+
+
+class TemplateTimeoutError(TemplateLimitError):
+    """A chat template ran for too long, or did the work of that time."""
 
 
 class ChatTemplate:
@@ -52,22 +57,24 @@ class ChatTemplate:
             source: The template.
             special_tokens: Variables such as ``bos_token`` that templates may use.
             tool_source: Another template for requests with tools, where the model has one.
-            seconds: How long compiling and each rendering may take.
-            max_characters: How long a prompt may be, and every text that the template makes.
+            seconds: How long each rendering may take. It bounds the memory, too.
+            max_characters: How long a prompt may be.
 
         Raises:
             ModelLoadError: The template is malformed.
         """
         self._special_tokens = special_tokens or {}
         self._seconds = seconds
-        self._sandbox = _sandbox(max_characters)
-        self._template, read = _compile(source, self._sandbox, seconds)
-        self._tool_template = self._template
+        self._max_characters = max_characters
+        self._template = self._tool_template = _compiled(source)
+        compiled = [self._template]
         if tool_source is not None:
-            self._tool_template, more = _compile(tool_source, self._sandbox, seconds)
-            read = tuple(a | b for a, b in zip(read, more, strict=True))
+            self._tool_template = _compiled(tool_source)
+            compiled.append(self._tool_template)
         self.source = source
-        self.message_keys, self.variables, sought = map(frozenset, read)
+        self.message_keys = frozenset[str]().union(*(each.message_keys for each in compiled))
+        self.variables = frozenset[str]().union(*(each.variables for each in compiled))
+        sought = frozenset[str]().union(*(each.sought_texts for each in compiled))
         self.sought_text = "\0".join(sorted(sought))
         self.names_developer = "developer" in source + (tool_source or "")
         self.tool_source = source if tool_source is None else tool_source
@@ -109,192 +116,50 @@ class ChatTemplate:
             InvalidRequestError: The template refuses these messages.
         """
         template = self._tool_template if tools else self._template
-
-        def render() -> str:
-            return template.render(
-                **self._special_tokens,
-                **variables,
-                messages=messages,
-                tools=tools,
-                add_generation_prompt=add_generation_prompt,
-            )
-
+        given = {
+            **self._special_tokens,
+            **variables,
+            "messages": messages,
+            "tools": tools,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        limit = min(self._seconds, seconds or self._seconds)
         try:
-            return self._sandbox.run(render, min(self._seconds, seconds or self._seconds))
-        except TemplateLimitError:
-            raise
-        except jinja2.TemplateError as error:
-            raise InvalidRequestError(
-                f"the model's chat template refuses these messages: {error.message}",
-                param="messages",
-            ) from error
-        except Exception as error:  # a template is a program and may raise anything
-            raise InvalidRequestError(
-                "the model's chat template cannot render these messages: "
-                f"{type(error).__name__}: {error}",
-                param="messages",
-            ) from error
+            return template.render(given, limit, self._max_characters)
+        except _core.TemplateError as error:
+            raise self._refusal(error, limit) from error
+        except (TypeError, ValueError) as error:  # a variable that templates cannot take
+            raise _failure(str(error)) from error
+
+    def _refusal(self, error: _core.TemplateError, seconds: float) -> InvalidRequestError:
+        kind, message, _ = error.args
+        match kind:
+            case "slow":
+                return TemplateTimeoutError(f"needs more work than {seconds:g} seconds allow")
+            case "long":
+                return TemplateLimitError(f"makes more than {self._max_characters} characters")
+            case "refused":
+                return InvalidRequestError(
+                    f"the model's chat template refuses these messages: {message}",
+                    param="messages",
+                )
+        return _failure(message)
 
 
-class _GenerationTag(Extension):
-    """``{% generation %} … {% endgeneration %}``: marks the assistant's text for training.
-
-    Nothing to do when rendering, but a scope of its own, as it has there.
-    """
-
-    tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
-
-    def parse(self, parser: Parser) -> nodes.Node:
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.Scope(body, lineno=line)
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)
-
-
-def _strftime_now(layout: str) -> str:
-    check_widths(layout)
-    return datetime.now().strftime(layout)
-
-
-def _sandbox(max_characters: int) -> TemplateSandbox:
-    sandbox = TemplateSandbox(
-        max_characters,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=[_GenerationTag, loopcontrols],
+def _failure(message: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"the model's chat template cannot render these messages: {message}", param="messages"
     )
-    sandbox.globals["raise_exception"] = _raise_exception
-    sandbox.globals["strftime_now"] = _strftime_now
-    return sandbox
 
 
-def _compile(
-    source: str, sandbox: TemplateSandbox, seconds: float
-) -> tuple[jinja2.Template, tuple[set[str], ...]]:
-    """The template; the keys of messages that it reads, its variables, the texts it looks for."""
+def _compiled(source: str) -> _core.ChatTemplate:
     if len(source) > MAX_SOURCE_CHARACTERS:
         raise ModelLoadError(
             f"the chat template has {len(source)} characters; at most {MAX_SOURCE_CHARACTERS} "
             "are taken"
         )
     try:
-        tree = sandbox.parse(source)
-        read = _message_keys(tree), _variables(tree), _sought(tree)
-        metered = Metering().visit(tree)
-        # Within the sandbox's limits: jinja computes what is constant when it compiles.
-        return sandbox.run(lambda: sandbox.from_string(metered), seconds), read
-    except jinja2.TemplateSyntaxError as error:
-        raise ModelLoadError(
-            f"the chat template is malformed in line {error.lineno}: {error.message}"
-        ) from error
-    except (RecursionError, TemplateLimitError) as error:
-        raise ModelLoadError(f"the chat template cannot be compiled: {error}") from error
-
-
-def _variables(tree: nodes.Template) -> set[str]:
-    """The variables that a template reads from outside.
-
-    Those that it asks about before it sets a default count too.
-    """
-    asked = {
-        test.node.name
-        for test in tree.find_all(nodes.Test)
-        if test.name in ("defined", "undefined") and isinstance(test.node, nodes.Name)
-    }
-    return find_undeclared_variables(tree) | asked
-
-
-def _sought(tree: nodes.Template) -> set[str]:
-    """The texts that a template compares with others, or gives to methods of texts."""
-    asking: list[nodes.Node] = [*tree.find_all(nodes.Compare)]
-    asking += [
-        argument
-        for call in tree.find_all(nodes.Call)
-        if isinstance(call.node, nodes.Getattr)
-        for argument in call.args
-    ]
-    found = [
-        const
-        for node in asking
-        for const in ([node] if isinstance(node, nodes.Const) else node.find_all(nodes.Const))
-    ]
-    return {const.value for const in found if isinstance(const.value, str)}
-
-
-def _message_keys(tree: nodes.Template) -> set[str]:
-    """Which keys of a message a template reads.
-
-    Names that hold messages are followed through assignments and loops until no new one is found;
-    then every ``name.key``, ``name['key']`` and ``'key' in name`` over them counts. A name that
-    holds something else in another place counts too: better a key too many than one refused
-    wrongly.
-    """
-    holders = {"messages"}
-    while True:
-        before = len(holders)
-        for target, source in _bindings(tree):
-            if _base_name(source) in holders:
-                holders.update(name.name for name in _names(target))
-        if len(holders) == before:
-            break
-    keys: set[str] = set()
-    for attribute in tree.find_all(nodes.Getattr):
-        if _base_name(attribute.node) in holders:
-            keys.add(attribute.attr)
-    for item in tree.find_all(nodes.Getitem):
-        match item:
-            case nodes.Getitem(arg=nodes.Const(value=str(key))) if _base_name(item.node) in holders:
-                keys.add(key)
-    for test in tree.find_all(nodes.Compare):
-        if isinstance(test.expr, nodes.Const) and _base_name(test.ops[0].expr) in holders:
-            keys.add(str(test.expr.value))
-    for call in tree.find_all(nodes.Call):
-        method = call.node
-        if (
-            isinstance(method, nodes.Getattr)
-            and method.attr == "get"
-            and _base_name(method.node) in holders
-            and call.args
-            and isinstance(call.args[0], nodes.Const)
-        ):
-            keys.add(str(call.args[0].value))
-    return keys
-
-
-def _bindings(tree: nodes.Template) -> list[tuple[nodes.Node, nodes.Node]]:
-    """(target, source) of everything that gives a value a name: loops, assignments, macro calls."""
-    pairs: list[tuple[nodes.Node, nodes.Node]] = [
-        (loop.target, loop.iter) for loop in tree.find_all(nodes.For)
-    ]
-    pairs += [(assign.target, assign.node) for assign in tree.find_all(nodes.Assign)]
-    macros = {macro.name: macro.args for macro in tree.find_all(nodes.Macro)}
-    for call in tree.find_all(nodes.Call):
-        if isinstance(call.node, nodes.Name) and call.node.name in macros:
-            pairs += zip(macros[call.node.name], call.args, strict=False)
-    return pairs
-
-
-def _names(target: nodes.Node) -> list[nodes.Name]:
-    return [target] if isinstance(target, nodes.Name) else list(target.find_all(nodes.Name))
-
-
-def _base_name(node: nodes.Node | None) -> str | None:
-    """``messages`` for ``messages``, ``messages[1:]``, ``messages | reverse`` and the like."""
-    while node is not None:
-        match node:
-            case nodes.Name() | nodes.NSRef():
-                return node.name
-            case nodes.Getitem(arg=nodes.Const(value=str())):
-                return None  # parts of a message are not messages
-            case nodes.Getitem() | nodes.Filter():
-                node = node.node
-            case nodes.CondExpr():
-                node = node.expr1
-            case nodes.Add():
-                node = node.left
-            case _:
-                return None
-    return None
+        return _core.ChatTemplate(source)
+    except _core.TemplateError as error:
+        _, message, line = error.args
+        raise ModelLoadError(f"the chat template is malformed in line {line}: {message}") from error

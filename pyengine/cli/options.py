@@ -43,7 +43,7 @@ ENGINE_OPTIONS: dict[str, str] = {
     "'text' [default], or the tokens themselves ('allow'), which lets text forge turns.",
     "template_timeout_s": "Seconds that the chat template may take for a conversation "
     "[default: 2].",
-    "max_template_characters": "Longest text that the chat template may make [default: 8388608].",
+    "max_template_characters": "Longest prompt that the chat template may make [default: 8388608].",
     "generation_config": "Take the sampling parameters that requests leave out from the model's "
     "generation_config.json [default: auto], or not ('none').",
     "device": "Device of model steps [default: a GPU if there is one]; 'simulated' needs no "

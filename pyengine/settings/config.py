@@ -51,7 +51,7 @@ class EngineConfig:
         special_tokens_in_content: What special tokens such as ``<|im_end|>`` are that messages and
             tools spell out: ``text``, so that they cannot forge a turn, or ``allow``: the tokens.
         template_timeout_s: Seconds that the chat template may take for a conversation.
-        max_template_characters: Longest text that the chat template may make.
+        max_template_characters: Longest prompt that the chat template may make.
         generation_config: ``auto`` takes the sampling parameters that a request leaves out from the
             model's generation_config.json; ``none`` takes those of :class:`SamplingParams`.
         mode: Preset of limits: interactive (1 sequence), local (16) or server (256; 1,024 on a

@@ -50,7 +50,7 @@ class ServerConfig:
         unknown_fields: ``refuse`` requests with fields that are not known, or ``warn``.
         max_messages: Most messages of one conversation.
         trust_request_chat_template: Take ``chat_template`` of requests in the place of the model's
-            own. It is a program, which runs in a sandbox within the limits of the model's.
+            own. It is a program, which runs within the limits of the model's.
         page: Serve a page to chat at ``/``.
         log_level: Least severe of the lines that are logged.
         log_format: ``text``, or ``json``: an object a line.

@@ -1,6 +1,7 @@
 //! The PyO3 module `pyengine._core`: the only crate that knows Python. One file for each crate, `cpu` for the kernels of
 //! the CPU runner, and `testing` for what only tests and benches call.
 
+mod chat_template;
 mod cpu;
 mod detokenizer;
 mod draft_passes;
@@ -20,6 +21,7 @@ use pyo3::prelude::*;
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     errors::register(module)?;
+    chat_template::register(module)?;
     cpu::register(module)?;
     module.add_class::<mailbox::PyMailbox>()?;
     module.add_class::<kv_allocator::KvAllocator>()?;

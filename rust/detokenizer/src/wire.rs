@@ -8,31 +8,10 @@ use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 
 use pyengine_base::error::{Error, Result};
-use pyengine_messages::{FinishReason, RequestKey, SequenceTokens, tag};
+use pyengine_messages::{Delta, RequestKey, SequenceTokens, tag};
 
-/// [`pyengine_messages::Delta`] with borrowed text and tokens.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub(super) struct DeltaRef<'a> {
-    pub request: u64,
-    pub text: &'a str,
-    pub tokens: &'a [u32],
-    pub finish: Option<FinishReason>,
-    pub stop_string: Option<&'a str>,
-    pub stop_token: Option<u32>,
-    pub prompt_tokens: u32,
-    pub cached_tokens: u32,
-    pub completion_tokens: u32,
-    pub queued_us: u32,
-    pub accepted_drafts: u32,
-    pub rejected_drafts: u32,
-    pub notice: Option<&'a str>,
-    #[serde(with = "serde_bytes")]
-    pub logprobs: &'a [u8],
-    #[serde(with = "serde_bytes")]
-    pub pooled: &'a [u8],
-    #[serde(with = "serde_bytes")]
-    pub prompt_logprobs: &'a [u8],
-}
+/// A delta that is written: borrowed.
+pub(super) type DeltaRef<'a> = Delta<&'a str, &'a [u32], &'a [u8]>;
 
 /// A Deltas message to which deltas are added one by one.
 #[derive(Debug, Default)]
@@ -204,7 +183,7 @@ impl<'de> Visitor<'de> for Tokens<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pyengine_messages::{Delta, Message};
+    use pyengine_messages::{FinishReason, Message};
 
     fn rows(message: &[u8]) -> Result<Vec<SequenceTokens>> {
         let (mut rows, mut row) = (Vec::new(), empty_row());

@@ -178,19 +178,23 @@ pub struct PromptLogProbs {
     pub records: Vec<u8>,
 }
 
-/// New text and tokens of a request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Delta {
+/// New text and tokens of a request: owned where it is read, borrowed where it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(bound(
+    serialize = "Text: Serialize, Tokens: Serialize, Bytes: serde_bytes::Serialize",
+    deserialize = "Text: Deserialize<'de>, Tokens: Deserialize<'de>, Bytes: serde_bytes::Deserialize<'de>"
+))]
+pub struct Delta<Text = String, Tokens = Vec<u32>, Bytes = Vec<u8>> {
     /// The frontend's number for the request.
     pub request: u64,
     /// New text, possibly empty. Valid UTF-8, never half a character, never a part of a stop string.
-    pub text: String,
+    pub text: Text,
     /// The new tokens (also those whose text is still withheld).
-    pub tokens: Vec<u32>,
+    pub tokens: Tokens,
     /// Set when this is the last delta.
     pub finish: Option<FinishReason>,
     /// The stop string that matched, if one did.
-    pub stop_string: Option<String>,
+    pub stop_string: Option<Text>,
     /// The stop token that ended the request, if one did.
     pub stop_token: Option<u32>,
     /// Length of the prompt.
@@ -206,17 +210,17 @@ pub struct Delta {
     /// Draft tokens that were verified and rejected so far.
     pub rejected_drafts: u32,
     /// The text of a [`Notice`].
-    pub notice: Option<String>,
+    pub notice: Option<Text>,
     /// As in [`SequenceTokens`], for each of `tokens`. The first four bytes (i32) are where the token's text begins, in
     /// characters from the beginning of the answer; -1 for a token that has no text.
     #[serde(with = "serde_bytes")]
-    pub logprobs: Vec<u8>,
+    pub logprobs: Bytes,
     /// The vector of a request that pools, with its end: f32 little-endian.
     #[serde(with = "serde_bytes")]
-    pub pooled: Vec<u8>,
+    pub pooled: Bytes,
     /// Of the next tokens of the prompt, records as those of [`SequenceTokens`]; the first four bytes mean nothing.
     #[serde(with = "serde_bytes")]
-    pub prompt_logprobs: Vec<u8>,
+    pub prompt_logprobs: Bytes,
 }
 
 /// A message on a ring. On the wire: `[tag, fields...]`.

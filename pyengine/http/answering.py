@@ -36,7 +36,7 @@ Answers = Sequence[Any]
 """A ChatGeneration for each answer, or its Generation where all that the model writes is text."""
 
 
-class Writer(sse.Chunks[U_contra], Protocol[U_contra]):
+class Writer(Protocol[U_contra]):
     """Writes the answers to one request: their updates as chunks, or all of them as one body.
 
     Attributes:
@@ -44,6 +44,9 @@ class Writer(sse.Chunks[U_contra], Protocol[U_contra]):
     """
 
     form: StreamForm
+
+    async def chunks(self) -> sse.Chunks[U_contra]:
+        """Returns how the updates look on the wire."""
 
     async def whole(self, answers: Answers) -> bytes:
         """Awaits the answers, stores them where that is wanted, and returns the body."""
@@ -83,7 +86,9 @@ async def answer(exchange: "Exchange", question: Question[U]) -> None:
     """
     answers, writer = begin(exchange, question)
     if question.asked.stream:
-        await sse.stream(exchange, answers, writer, lambda: writer.ended(answers), writer.form)
+        await sse.stream(
+            exchange, answers, await writer.chunks(), lambda: writer.ended(answers), writer.form
+        )
         return
     body = await writer.whole(answers)
     timing = server_timing([each.outcome.timing for each in answers])

@@ -90,6 +90,10 @@ class MessageWriter:
         self._blocks = 0  # that were begun
         self._last: ChatUpdate | None = None
 
+    async def chunks(self) -> "MessageWriter":
+        """Itself."""
+        return self
+
     async def whole(self, answers: Answers) -> bytes:
         """The message with its answer in it."""
         (made,) = answers

@@ -71,6 +71,10 @@ class OllamaWriter:
     async def ended(self, answers: Answers) -> None:
         """Nothing: answers are not stored."""
 
+    async def chunks(self) -> "OllamaWriter":
+        """Itself."""
+        return self
+
     async def whole(self, answers: Answers) -> bytes:
         """The answer as one object."""
         (generation,) = answers

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,8 +14,9 @@ from pyengine.chat.answer_spec import AnswerSpec
 from pyengine.chat.options import ChatOptions
 from pyengine.completion import Completion
 from pyengine.errors import InvalidRequestError
-from pyengine.http import sse
+from pyengine.http.answering import Answers, Question, answer, prepare
 from pyengine.http.errors import FieldNames
+from pyengine.http.event_stream import EVENTS, StreamForm
 from pyengine.http.limits import check_messages
 from pyengine.http.openai.completions.chat_options import chat_options, grammar_names, predicted
 from pyengine.http.openai.completions.chunks import AnswerChunks, ChatChunks
@@ -38,10 +41,10 @@ from pyengine.http.openai.schema.common import (
     truncated,
     usage_object,
 )
-from pyengine.http.openai.schema.sampling import request_options, sampling_params, seeded
+from pyengine.http.openai.schema.sampling import request_options, sampling_params
 from pyengine.http.openai.structured import CLOSE, Constraint, constraint
 from pyengine.http.operations.tracing import Asked
-from pyengine.telemetry.timing import server_timing
+from pyengine.request.generation import Generation
 from pyengine.tokenizer import longest_prediction
 
 if TYPE_CHECKING:
@@ -53,6 +56,10 @@ _encode = msgspec.json.Encoder().encode
 
 async def create(exchange: "Exchange") -> None:
     """Answer a conversation, in ``n`` ways."""
+    await answer(exchange, await _read(exchange))
+
+
+async def _read(exchange: "Exchange") -> Question[Any]:
     request = await exchange.decode(_decoder)
     engine, limits = exchange.service.require_model(request.model), exchange.service.limits
     check_common(request, limits)
@@ -64,90 +71,107 @@ async def create(exchange: "Exchange") -> None:
     wanted = constraint(request)
     options = chat_options(request, wanted.grammar, limits)
     exchange.names = _names(request, wanted, options)
-    spec, token_ids = await engine.prepare(request.messages, params, options)
+    spec, token_ids = await prepare(exchange, request.messages, params, options)
     token_ids = truncated(token_ids, request, params.max_tokens, engine.max_context)
-    exchange.warn(*spec.warnings)
-    # Before exchange.generate(), which notices a client that leaves meanwhile.
+    # Before the engine is asked, which notices a client that leaves meanwhile.
     prediction = await _prediction(engine, predicted(request))
-    answer_id, created, n = exchange.service.new_id("chatcmpl-"), int(time.time()), request.n or 1
-    generations = exchange.generate(
-        ((token_ids, each) for each in seeded(spec.params, n)),
-        request_options(request, spec.grammar, wanted.close, prediction, request.prompt_logprobs),
-        Asked("chat", answer_id, params, bool(request.stream)),
-        n=1 if request.stream else n,
+    asked = Asked("chat", exchange.service.new_id("chatcmpl-"), params, bool(request.stream))
+    return Question(
+        prompts=[token_ids],
+        params=spec.params,
+        options=request_options(
+            request, spec.grammar, wanted.close, prediction, request.prompt_logprobs
+        ),
+        asked=asked,
+        reading=(lambda generation: generation) if spec.plain else spec.answer,
+        writer=partial(_Writer, exchange, request, spec, token_ids, asked, keep),
+        n=request.n or 1,
     )
-    answers = generations if spec.plain else [spec.answer(each) for each in generations]
-
-    async def answered() -> ChatResponse:
-        """The whole answer, once it has come."""
-        wholes = [await answer for answer in answers]
-        return _response(exchange, request, answer_id, created, wholes)
-
-    if request.stream:
-
-        async def stored() -> None:
-            await save(exchange, request, params, await answered())
-
-        scores = in_chunks(generations, request.prompt_logprobs)
-        tokens = TokenIds.wanted(request, [token_ids], scores)
-        chunks: Any = _chunks(exchange, request, spec, tokens, answer_id, created)
-        await sse.stream(exchange, answers, chunks, stored if keep else None)
-        return
-    response = await answered()
-    if request.return_token_ids:
-        response.prompt_token_ids = token_ids
-    if request.prompt_logprobs is not None:
-        response.prompt_logprobs = vllm_logprobs(generations[0], request.prompt_logprobs)
-    if keep:
-        await save(exchange, request, params, response)
-    timing = server_timing([generation.outcome.timing for generation in generations])
-    exchange.reply(_encode(response), 200, ("server-timing", timing))
 
 
-def _response(
-    exchange: "Exchange",
-    request: ChatRequest,
-    answer_id: str,
-    created: int,
-    wholes: Sequence[Completion | ChatAnswer],
-) -> ChatResponse:
-    """The answers as one response."""
-    names = bool(request.return_tokens_as_token_ids)
-    response = ChatResponse(
-        id=answer_id,
-        created=created,
-        model=request.model or exchange.service.engine.model_name,
-        choices=[
-            ChatChoice(
-                index,
-                _message(whole, request),
-                whole.finish_reason,
-                chat_logprobs(by_token_ids(whole.logprobs) if names else whole.logprobs),
-                whole.token_ids if request.return_token_ids else msgspec.UNSET,
-            )
-            for index, whole in enumerate(wholes)
-        ],
-        usage=usage_object([whole.usage for whole in wholes], len(wholes)),
-    )
-    if warnings := list(dict.fromkeys((*exchange.warnings, *wholes[0].warnings))):
-        response.warnings = warnings
-    return response
+@dataclass
+class _Writer:
+    """Writes the completion of one request; :class:`pyengine.http.answering.Writer`.
 
+    Attributes:
+        token_ids: The token ids of the prompt.
+        keep: Whether the completion is to be stored.
+        generations: One for each choice.
+    """
 
-def _chunks(
-    exchange: "Exchange",
-    request: ChatRequest,
-    spec: AnswerSpec,
-    tokens: TokenIds,
-    answer_id: str,
-    created: int,
-) -> ChatChunks | AnswerChunks:
-    """How the answers are streamed."""
-    model = request.model or exchange.service.engine.model_name
-    fields = StreamFields.wanted(request, answer_id, created, model, exchange.warnings, tokens)
-    if spec.plain:
-        return ChatChunks(fields)
-    return AnswerChunks(fields, request.include_reasoning is not False)
+    exchange: "Exchange"
+    request: ChatRequest
+    spec: AnswerSpec
+    token_ids: list[int]
+    asked: Asked
+    keep: bool
+    generations: Sequence[Generation]
+    form: StreamForm = EVENTS
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def model(self) -> str:
+        return self.request.model or self.exchange.service.engine.model_name
+
+    async def chunks(self) -> Any:
+        """How the choices are streamed."""
+        request = self.request
+        scores = in_chunks(self.generations, request.prompt_logprobs)
+        tokens = TokenIds.wanted(request, [self.token_ids], scores)
+        fields = StreamFields.wanted(
+            request,
+            self.asked.answer_id,
+            self.created,
+            self.model,
+            self.exchange.warnings,
+            tokens,
+        )
+        if self.spec.plain:
+            return ChatChunks(fields)
+        return AnswerChunks(fields, request.include_reasoning is not False)
+
+    async def ended(self, answers: Answers) -> None:
+        """Stores the completion, where that is wanted."""
+        if self.keep:
+            await self._save(await self._response(answers))
+
+    async def whole(self, answers: Answers) -> bytes:
+        """The choices as one response, once all have come."""
+        response = await self._response(answers)
+        if self.request.return_token_ids:
+            response.prompt_token_ids = self.token_ids
+        if (top := self.request.prompt_logprobs) is not None:
+            response.prompt_logprobs = vllm_logprobs(self.generations[0], top)
+        if self.keep:
+            await self._save(response)
+        return _encode(response)
+
+    async def _save(self, response: ChatResponse) -> None:
+        await save(self.exchange, self.request, self.asked.params, response)
+
+    async def _response(self, answers: Answers) -> ChatResponse:
+        wholes: list[Completion | ChatAnswer] = [await each for each in answers]
+        request = self.request
+        names = bool(request.return_tokens_as_token_ids)
+        response = ChatResponse(
+            id=self.asked.answer_id,
+            created=self.created,
+            model=self.model,
+            choices=[
+                ChatChoice(
+                    index,
+                    _message(whole, request),
+                    whole.finish_reason,
+                    chat_logprobs(by_token_ids(whole.logprobs) if names else whole.logprobs),
+                    whole.token_ids if request.return_token_ids else msgspec.UNSET,
+                )
+                for index, whole in enumerate(wholes)
+            ],
+            usage=usage_object([whole.usage for whole in wholes], len(wholes)),
+        )
+        if warnings := list(dict.fromkeys((*self.exchange.warnings, *wholes[0].warnings))):
+            response.warnings = warnings
+        return response
 
 
 def _message(whole: Completion | ChatAnswer, request: ChatRequest) -> AnswerMessage:

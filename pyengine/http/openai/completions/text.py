@@ -2,17 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from pyengine.async_engine import AsyncEngine
-from pyengine.completion import Completion
+from pyengine.completion import Completion, Update
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
-from pyengine.http import sse
+from pyengine.http.answering import Answers, Question, answer
 from pyengine.http.errors import FieldNames
+from pyengine.http.event_stream import EVENTS, StreamForm
 from pyengine.http.limits import check_prompts
 from pyengine.http.openai.completions.chunks import CompletionChunks
 from pyengine.http.openai.completions.prompt_logprobs import (
@@ -37,11 +39,10 @@ from pyengine.http.openai.schema.completions import (
     CompletionRequest,
     CompletionResponse,
 )
-from pyengine.http.openai.schema.sampling import request_options, sampling_params, seeded
+from pyengine.http.openai.schema.sampling import request_options, sampling_params
 from pyengine.http.openai.structured import CLOSE, constraint
 from pyengine.http.operations.tracing import Asked
 from pyengine.request.generation import Generation
-from pyengine.telemetry.timing import server_timing
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -55,6 +56,10 @@ _encode = msgspec.json.Encoder().encode
 
 async def create(exchange: "Exchange") -> None:
     """Continue one prompt or several, each in ``n`` ways."""
+    await answer(exchange, await _read(exchange))
+
+
+async def _read(exchange: "Exchange") -> Question[Update]:
     request = await exchange.decode(_decoder)
     engine = exchange.service.require_model(request.model)
     limits, n = exchange.service.limits, request.n or 1
@@ -79,58 +84,75 @@ async def create(exchange: "Exchange") -> None:
         for prompt in prompts
     ]
     token_ids = [truncated(ids, request, max_tokens, engine.max_context) for ids in token_ids]
-    answer_id = exchange.service.new_id("cmpl-")
-    generations = exchange.generate(
-        ((tokens, each) for tokens in token_ids for each in seeded(params, n)),
-        options,
-        Asked("text_completion", answer_id, params, bool(request.stream)),
-        n=1 if request.stream else n,
-    )
     shown = prompts if request.truncate_prompt_tokens is None else token_ids
-    echoed = await _echoed(shown, engine, params.skip_special_tokens) if request.echo else ()
-    scores = None
-    if scored:
-        tokenizer, names = engine.tokenizer, bool(request.return_tokens_as_token_ids)
-        top, alike = request.logprobs or 0, 1 if request.stream else n
-        scores = EchoedScores(token_ids, echoed, generations, tokenizer, top, n, alike, names)
-    model = request.model or engine.model_name
-    answers = _Answers(
-        request, answer_id, model, int(time.time()), token_ids, echoed, generations, scores
+    asked = Asked("text_completion", exchange.service.new_id("cmpl-"), params, bool(request.stream))
+    return Question(
+        prompts=token_ids,
+        params=params,
+        options=options,
+        asked=asked,
+        reading=lambda generation: generation,
+        writer=partial(_Writer, exchange, request, asked, token_ids, shown),
+        n=n,
     )
-    if request.stream:
-        await sse.stream(exchange, generations, answers.chunks(exchange.warnings))
-        return
-    response = await answers.response(exchange.warnings)
-    timing = server_timing([each.outcome.timing for each in generations])
-    exchange.reply(_encode(response), 200, ("server-timing", timing))
 
 
-@dataclass(frozen=True)
-class _Answers:
-    """The answers to a request's prompts, ``n`` of each side by side.
+@dataclass
+class _Writer:
+    """Writes the completions of one request; :class:`pyengine.http.answering.Writer`.
 
     Attributes:
-        token_ids: Those of each prompt.
+        token_ids: The token ids of each prompt.
+        shown: Each prompt as its answers repeat it, text or token ids.
+        generations: One for each answer: ``n`` side by side for each prompt.
         echoed: The text of each prompt, where the request wants it before its answers.
-        generations: One for each answer.
-        scores: The log-probabilities of echoed prompts, where they are wanted.
     """
 
+    exchange: "Exchange"
     request: CompletionRequest
-    answer_id: str
-    model: str
-    created: int
+    asked: Asked
     token_ids: Sequence[list[int]]
-    echoed: Sequence[str]
+    shown: Sequence[str | list[int]]
     generations: Sequence[Generation]
-    scores: EchoedScores | None
+    echoed: Sequence[str] = ()
+    form: StreamForm = EVENTS
+    created: int = field(default_factory=lambda: int(time.time()))
 
     @property
     def n(self) -> int:
         return self.request.n or 1
 
-    def chunks(self, warnings: Iterable[str]) -> CompletionChunks:
-        """The writer of a stream's events."""
+    @property
+    def model(self) -> str:
+        return self.request.model or self.exchange.service.engine.model_name
+
+    @property
+    def scores(self) -> EchoedScores | None:
+        """The log-probabilities of echoed prompts, where they are wanted."""
+        request = self.request
+        if not request.echo or request.logprobs is None:
+            return None
+        return EchoedScores(
+            self.token_ids,
+            self.echoed,
+            self.generations,
+            self.exchange.service.engine.tokenizer,
+            request.logprobs,
+            self.n,
+            1 if request.stream else self.n,
+            bool(request.return_tokens_as_token_ids),
+        )
+
+    async def _echo(self) -> None:
+        """Makes the texts of the prompts, whose token ids the engine has taken."""
+        if self.request.echo:
+            engine = self.exchange.service.engine
+            skips = self.asked.params.skip_special_tokens
+            self.echoed = await _texts(self.shown, engine, skips)
+
+    async def chunks(self) -> CompletionChunks:
+        """How the answers are streamed."""
+        await self._echo()
         request, scores = self.request, self.scores
         tokens = TokenIds.wanted(
             request,
@@ -139,36 +161,45 @@ class _Answers:
             None if scores is None else scores.prompt,
         )
         fields = StreamFields.wanted(
-            request, self.answer_id, self.created, self.model, warnings, tokens
+            request,
+            self.asked.answer_id,
+            self.created,
+            self.model,
+            self.exchange.warnings,
+            tokens,
         )
         return CompletionChunks(fields, self.echoed)
 
-    async def response(self, warnings: Iterable[str]) -> CompletionResponse:
-        """The whole answers, once all have ended."""
-        request, n = self.request, self.n
-        wholes = [await generation for generation in self.generations]
+    async def ended(self, answers: Answers) -> None:
+        """Nothing: text completions are not stored."""
+
+    async def whole(self, answers: Answers) -> bytes:
+        """The answers as one response, once all have ended."""
+        await self._echo()
+        request, n, scores = self.request, self.n, self.scores
+        wholes: list[Completion] = [await each for each in answers]
         choices = [
             _choice(request, index, whole, self.echoed[index // n] if self.echoed else "")
             for index, whole in enumerate(wholes)
         ]
         for index, choice in enumerate(choices):
-            if self.scores is not None:
-                choice.logprobs = self.scores.whole(index)
+            if scores is not None:
+                choice.logprobs = scores.whole(index)
             if request.return_token_ids:
                 choice.prompt_token_ids = self.token_ids[index // n]
             if request.prompt_logprobs is not None:
                 first = self.generations[index // n * n]
                 choice.prompt_logprobs = vllm_logprobs(first, request.prompt_logprobs)
         response = CompletionResponse(
-            id=self.answer_id,
+            id=self.asked.answer_id,
             created=self.created,
             model=self.model,
             choices=choices,
             usage=usage_object([whole.usage for whole in wholes], n),
         )
-        if left_out := list(dict.fromkeys((*warnings, *wholes[0].warnings))):
+        if left_out := list(dict.fromkeys((*self.exchange.warnings, *wholes[0].warnings))):
             response.warnings = left_out
-        return response
+        return _encode(response)
 
 
 def _check(request: CompletionRequest, max_tokens: int) -> None:
@@ -219,10 +250,10 @@ def split_prompts(
     return [item for item in prompt if not isinstance(item, int)]
 
 
-async def _echoed(
+async def _texts(
     prompts: Sequence[str | list[int]], engine: AsyncEngine, skip_special_tokens: bool
 ) -> list[str]:
-    """The texts of prompts, to stand before their answers; the engine has taken them."""
+    """Returns the texts of prompts."""
     return [
         prompt
         if isinstance(prompt, str)

@@ -184,6 +184,10 @@ class ResponseWriter:
         self._open: _Open | None = None
         self._finish: FinishReason | None = None
 
+    async def chunks(self) -> "ResponseWriter":
+        """Itself."""
+        return self
+
     async def whole(self, answers: Answers) -> bytes:
         """The response with its answer in it."""
         (generation,) = answers

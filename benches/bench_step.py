@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from benches import bench_kv_allocator
 from benches.figures import json_option, write_json
-from pyengine._core import KvAllocator, Mailbox, Planner, StepHeader, StepLayout
+from pyengine._core import KvAllocator, Mailbox, Planner, StepLayout
 from pyengine.messages import RequestKey, Submit, encode_submit
+from pyengine.model.batch import StepBuffers
 from pyengine.model.step_fields import SAMPLING_ROW
 from pyengine.sampling import SamplingParams, pack_sampling
 
@@ -154,9 +155,9 @@ class PlainScheduler:
         views["header"][: len(counts)] = counts
         return flight
 
-    def commit(self, sampled: memoryview, counts: memoryview) -> int:
+    def commit(self, _buffers: memoryview) -> int:
         """Append the tokens and test for ends."""
-        tokens = iter(sampled.tolist())
+        tokens = iter(self.views["sampled_tokens"][: len(self.running)].tolist())
         out: list[object] = []
         ended = 0
         for row, samples in self.flights.popleft():
@@ -187,28 +188,28 @@ class PlainScheduler:
 
 def drive(
     scheduler: "Planner | PlainScheduler",
-    buffer: memoryview,
-    header: NDArray[np.generic],
+    buffers: list[StepBuffers],
     outbox: Mailbox,
     sequences: int,
     steps: int,
 ) -> list[int]:
     """Nanoseconds of plan, commit and send in each of ``steps`` steps in which all decode."""
-    flights: deque[memoryview] = deque()
+    flights: deque[StepBuffers] = deque()
     times: list[int] = []
     while len(times) < steps:
+        step = buffers[0]
+        buffers.reverse()
         start = perf_counter_ns()
-        scheduler.plan(buffer)
+        scheduler.plan(step.memory.data)
         planned = perf_counter_ns() - start
-        flights.append(np.full(int(header[StepHeader.NUM_SAMPLED]), 7, dtype=np.int32).data)
-        computed, fed = header[StepHeader.NUM_TOKENS], header[StepHeader.NUM_FEEDS]
-        decoding = int(computed) == sequences == int(fed)
+        step.sampled_tokens[:], step.sampled_counts[:] = 7, 1
+        decoding = step.num_tokens == sequences == step.num_feeds
+        flights.append(step)
         if len(flights) < 2:
             continue
-        sampled = flights.popleft()
-        counts = np.ones(len(sampled), dtype=np.int32).data
+        results = flights.popleft().memory.data
         start = perf_counter_ns()
-        scheduler.commit(sampled, counts)
+        scheduler.commit(results)
         scheduler.send()
         total = planned + perf_counter_ns() - start
         outbox.drain()
@@ -221,16 +222,12 @@ def measure(sequences: int, *, plain: bool) -> list[int]:
     """Time steps of ``sequences`` sequences, by the planner or by its peer."""
     num_blocks = sequences * PAGES_EACH
     layout = StepLayout(BUDGET, sequences, num_blocks, vocab_size=151_936)
-    buffer = np.zeros(layout.nbytes, dtype=np.uint8)
-    views: Views = {
-        name: buffer[offset:][: length * np.dtype(dtype).itemsize].view(dtype)
-        for name, (dtype, offset, length) in layout.fields().items()
-    }
+    buffers = [StepBuffers(layout), StepBuffers(layout)]
     outbox = Mailbox(1 << 20)
     if plain:
-        peer = PlainScheduler(num_blocks, views, sequences)
+        peer = PlainScheduler(num_blocks, vars(buffers[0]), sequences)
         peer.waiting.extend(submit(number) for number in range(sequences))
-        return drive(peer, buffer.data, views["header"], outbox, sequences, PEER_STEPS)
+        return drive(peer, 2 * buffers[:1], outbox, sequences, PEER_STEPS)
     planner = Planner(
         KvAllocator(num_blocks, BLOCK),
         layout,
@@ -245,7 +242,7 @@ def measure(sequences: int, *, plain: bool) -> list[int]:
         inbox.send(encode_submit(submit(number)))
         planner.drain(inbox)
         outbox.drain()
-    return drive(planner, buffer.data, views["header"], outbox, sequences, STEPS)
+    return drive(planner, buffers, outbox, sequences, STEPS)
 
 
 def main() -> None:

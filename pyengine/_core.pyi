@@ -265,9 +265,12 @@ class StepHeader:
     NUM_PROCESSED_ROWS: Final[int]
     NUM_MOVED_ROWS: Final[int]
 
+NO_TOKEN: Final[int]
+"""A token id that stands for no token, in the results of a step."""
+
 @final
 class StepLayout:
-    """Where each field of a step lies in the one buffer that planner and runner share.
+    """Where each field of a step and its results lie in the buffer of planner and runner.
 
     Fields begin at multiples of 64 bytes; ``header`` says how much of each counts in a step. The
     fields are declared in ``rust/scheduler/src/step/buffers.rs``; :meth:`meanings` describes
@@ -286,11 +289,12 @@ class StepLayout:
         max_draft: int = 0,
         vocab_size: int,
         tables: int = 1,
+        hidden_size: int = 0,
     ) -> StepLayout:
         """Lay out steps of at most so many tokens, rows, pages and ``1 + max_draft`` logits a row.
 
-        Each of the page tables may have ``max_pages``. Raises ValueError for a bound of 0;
-        ``max_draft`` may be 0.
+        Each of the page tables may have ``max_pages``. Rows pool vectors of ``hidden_size`` numbers
+        if that is not 0. Raises ValueError for a bound of 0; ``max_draft`` may be 0.
         """
 
     @property
@@ -319,6 +323,21 @@ class StepLayout:
 
         The type of ``sampling`` is :func:`sampling_row`.
         """
+
+    def widths(self) -> dict[str, int]:
+        """The width of each field that is a table."""
+
+    def planned_ranges(self, buffers: _Buffer, padding: int = 0) -> list[tuple[int, int]]:
+        """Bytes of a planned step that count, as [start, end), ascending; late fields apart.
+
+        ``padding`` page indices count beside the step's own.
+        """
+
+    def late_ranges(self, buffers: _Buffer) -> list[tuple[int, int]]:
+        """Bytes of a step's masks and penalties that count, once they are filled."""
+
+    def result_ranges(self, buffers: _Buffer) -> list[tuple[int, int]]:
+        """Bytes of a step's results that count."""
 
     def meanings(self) -> dict[str, str]:
         """The meaning of each field, by its name."""
@@ -465,40 +484,19 @@ class Planner:
             ValueError: No step is in flight, or one before is.
         """
 
-    def commit(
-        self,
-        sampled: _Buffer,
-        counts: _Buffer,
-        logprobs: tuple[_Buffer, _Buffer, _Buffer] | None = None,
-        pooled: _Buffer | None = None,
-        prompt_logprobs: tuple[_Buffer, _Buffer, _Buffer] | None = None,
-        failed: list[tuple[int, str]] | None = None,
-        device: tuple[int, tuple[int, int], int] | None = None,
-    ) -> int:
+    def commit(self, buffers: _Buffer, failed: list[tuple[int, str]] | None = None) -> int:
         """Append the sampled tokens of the oldest step in flight to its sequences.
 
         Returns how many requests ended. The tokens go to the detokenizer with :meth:`send`.
 
         Args:
-            sampled: int32, a token for each logits row of the step. A negative token means that no
-                token was possible: its request ends with ``error``.
-            counts: int32, for each sampling row how many of its tokens hold: those up to the first
-                that differs from its draft, this one included.
-            logprobs: If the step wants log-probabilities, by logits row: the most likely tokens
-                (int32, the same number for each row, -1 where there are no more), their
-                log-probabilities (float32), and those of the sampled tokens (float32).
-            pooled: If rows of the step pool, for each the sum of its states (float32).
-            prompt_logprobs: If the step has logits of prompts, as ``logprobs``, by these: the
-                chosen tokens are the prompt's own. One that is not finite ends its request with
-                ``error``.
+            buffers: The step's buffers, as :meth:`plan` wrote them, with its results. Without
+                ``device_times`` nothing is learned of whether drafts pay.
             failed: Logits rows whose logits processors failed, ascending, and why: their requests
                 end with ``error``.
-            device: In nanoseconds of any clock when the device began the step, from when to when in
-                between it waited for the host, and when it ended: whether drafts pay is judged by
-                it. None: it does not tell, and what it says of drafts is not learned.
 
         Raises:
-            ValueError: No step is in flight, or the lengths are not those of the step.
+            ValueError: No step is in flight, or these are no results of the oldest.
         """
 
     def send(self) -> None:
@@ -637,17 +635,12 @@ class DraftPasses:
             ValueError: A buffer is too short.
         """
 
-    def learn(self, step: _Buffer, tokens: _Buffer, counts: _Buffer) -> None:
+    def learn(self, step: _Buffer) -> None:
         """Record the tokens that a step sampled. Where the device feeds steps or passes, call it
-        for every step once its tokens have arrived.
-
-        Args:
-            step: The step, as it was planned.
-            tokens: int32 [num_logits], the sampled tokens.
-            counts: int32 [num_sampled], how many of each row's tokens hold.
+        for every step once its results have arrived in ``step``.
 
         Raises:
-            ValueError: A buffer is too short.
+            ValueError: The buffer is too short.
         """
 
     def fill(

@@ -222,7 +222,7 @@ class SchedulerActor(ThreadActor):
         handle, error = step.handle, step.error
         if handle is not None:
             try:
-                sampled = handle.wait()
+                results = handle.wait()
             except EngineDeadError:
                 raise
             except Exception as failure:  # noqa: BLE001 - as at the launch
@@ -231,12 +231,9 @@ class SchedulerActor(ThreadActor):
                 self.timeline.end_span(Stage.COPY_BACK)
                 # Before the commit, which says that this step's time on the device is known.
                 self.record_device(step.number, handle)
+                results.device_times[:] = handle.start_ns, *handle.waited_ns, handle.end_ns
                 processing = step.buffers.processing
-                self.planner.commit(
-                    *sampled,
-                    processing.failed if processing else None,
-                    (handle.start_ns, handle.waited_ns, handle.end_ns),
-                )
+                self.planner.commit(results.memory, processing.failed if processing else None)
                 return
         ended = self.planner.fail_step(f"a model step failed: {_in_a_line(error)}")
         logger.error("a model step failed; %d requests end with it", ended, exc_info=error)

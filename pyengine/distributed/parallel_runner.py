@@ -17,11 +17,11 @@ from pyengine._core import StepLayout
 from pyengine.distributed.group import TorchGroup, host_store
 from pyengine.distributed.ranks import Ranks, rank_config
 from pyengine.distributed.start import rank_start
-from pyengine.distributed.wire import Kind, Ranges
+from pyengine.distributed.wire import Kind, late, planned
 from pyengine.errors import PyengineError
 from pyengine.model.batch import StepBuffers
 from pyengine.model.progress import Progress
-from pyengine.model.runner import ModelInfo, ModelRunner, Sampled, StepHandle
+from pyengine.model.runner import ModelInfo, ModelRunner, StepHandle
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry.experts import ExpertLoad
 
@@ -61,18 +61,18 @@ class ParallelStep:
         except Exception as error:
             raise self._runner.blame(error) from error
 
-    def wait(self) -> Sampled:
-        """Rank 0's tokens.
+    def wait(self) -> StepBuffers:
+        """The step's buffers with rank 0's results.
 
         Raises:
             EngineDeadError: A rank has died, or cannot go on with the others.
         """
         try:
-            sampled = self._mine.wait()
+            results = self._mine.wait()
         except Exception as error:
             raise self._runner.blame(error) from error
         self._runner.check()
-        return sampled
+        return results
 
 
 class ParallelRunner:
@@ -104,7 +104,6 @@ class ParallelRunner:
         self.ranks = ranks
         self._mine = mine
         self._group = group
-        self._ranges = Ranges(mine.layout)
 
     @classmethod
     def start(cls, config: EngineConfig, progress: Progress | None = None) -> "ParallelRunner":
@@ -161,7 +160,7 @@ class ParallelRunner:
         Raises:
             EngineDeadError: A rank has died, or cannot go on with the others.
         """
-        self.ranks.send(Kind.LAUNCH, self._ranges.early(buffers), buffers.memory)
+        self.ranks.send(Kind.LAUNCH, planned(self.layout, buffers), buffers.memory)
         try:
             return ParallelStep(self, buffers, self._mine.launch(buffers))
         except Exception as error:
@@ -169,7 +168,7 @@ class ParallelRunner:
 
     def send_late(self, buffers: StepBuffers) -> None:
         """Let the other ranks sample ``buffers``, whose masks and penalties are filled."""
-        self.ranks.send(Kind.SAMPLE, self._ranges.late(buffers), buffers.memory)
+        self.ranks.send(Kind.SAMPLE, late(self.layout, buffers), buffers.memory)
 
     def expert_load(self) -> list[ExpertLoad]:
         """Rank 0's: every rank routes every token.

@@ -25,10 +25,6 @@ PIECE_BYTES = 1 << 20
 RING_BYTES = 8 * PIECE_BYTES
 _HEAD = struct.Struct("<qq")
 
-POOL = ("pool_token", "pool_start")
-PROMPT = ("prompt_token", "prompt_target")
-LATE = ("penalty_start", "penalty_token", "penalty_factor", "penalty_add", "mask")
-
 Range = tuple[int, int]
 
 
@@ -41,49 +37,15 @@ class Kind(IntEnum):
     SAMPLE = 3
 
 
-class Ranges:
-    """The used byte ranges of step buffers. Any thread."""
+def planned(layout: StepLayout, step: StepBuffers) -> list[Range]:
+    """The bytes that are filled when a step is planned: [start, end)."""
+    return layout.planned_ranges(step.memory)
 
-    def __init__(self, layout: StepLayout) -> None:
-        """For steps of ``layout``, whose page indices, lists of tokens and late fields lie behind
-        all others.
-        """
-        fields = layout.fields()
-        self._fields = {
-            name: (start, np.dtype(kind).itemsize) for name, (kind, start, _) in fields.items()
-        }
-        self._mask_words = layout.mask_words
-        pages, _ = self._fields["page_indices"]
-        behind = {name for name, (start, _) in self._fields.items() if start > pages}
-        if stray := behind - {*POOL, *PROMPT, *LATE}:
-            raise ValueError(f"{stray} lie behind the page indices")
 
-    def early(self, step: StepBuffers) -> list[Range]:
-        """The bytes that are filled when a step is planned: [start, end)."""
-        ranges = [(0, self._first("page_indices", step.num_pages)[1])]
-        if rows := step.num_pooled_rows:
-            counts = zip(POOL, (step.num_pooled_tokens, rows + 1), strict=True)
-            ranges += [self._first(name, count) for name, count in counts]
-        if logits := step.num_prompt_logits:
-            ranges += [self._first(name, logits) for name in PROMPT]
-        return ranges
-
-    def late(self, step: StepBuffers) -> list[Range]:
-        """The bytes that are filled by the time the step is sampled."""
-        # How many penalties there are is known only now.
-        ranges = [(0, step.header.nbytes)]
-        if penalties := step.num_penalties:
-            counts = dict.fromkeys(LATE[1:4], penalties) | {"penalty_start": step.num_logits + 1}
-            ranges += [self._first(name, count) for name, count in counts.items()]
-        if step.num_masks:
-            ranges.append(self._first("mask_row", step.num_logits))
-            ranges.append(self._first("mask", step.num_masks * self._mask_words))
-        return ranges
-
-    def _first(self, name: str, count: int) -> Range:
-        """The first ``count`` items of a field."""
-        start, size = self._fields[name]
-        return start, start + count * size
+def late(layout: StepLayout, step: StepBuffers) -> list[Range]:
+    """The bytes that are filled by the time the step is sampled."""
+    # The header has the numbers of masks and penalties, which are known only now.
+    return [(0, step.header.nbytes), *layout.late_ranges(step.memory)]
 
 
 def messages(kind: Kind, ranges: list[Range], memory: NDArray[np.uint8]) -> Iterator[bytearray]:

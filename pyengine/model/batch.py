@@ -1,8 +1,8 @@
-"""The buffers of one step: what the planner writes and the runner reads.
+"""The buffers of one step: what the planner writes and the runner reads, and its results.
 
 One flat block of host memory holds every field, so that a device takes a step with one copy::
 
-    header | token_ids | positions | slot_mapping | query_start | kv_length | page_indptr | ...
+    header | token_ids | positions | slot_mapping | ... | mask | sampled_counts | ...
 
 Where each field lies is said by :class:`pyengine._core.StepLayout`; here are the views of it.
 """
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pyengine._core import NO_TOKEN as NO_TOKEN
 from pyengine._core import StepHeader, StepLayout
 from pyengine.logits_processors import StepProcessing
 from pyengine.model.step_fields import StepFields
@@ -37,8 +38,8 @@ class StepBuffers(StepFields[NDArray[Any]]):
 
     One thread at a time: the planner's until ``launch``, then the runner's until ``wait`` returns.
 
-    ``sampling`` is an array of :data:`pyengine.model.step_fields.SAMPLING_ROW`, ``mask`` has a row
-    for each of :attr:`num_masks`.
+    ``sampling`` is an array of :data:`pyengine.model.step_fields.SAMPLING_ROW`; fields that are
+    tables have two dimensions.
 
     Attributes:
         memory: uint8 [layout.nbytes], the memory itself; ``Planner.plan`` writes here.
@@ -82,7 +83,8 @@ class StepBuffers(StepFields[NDArray[Any]]):
             end = offset + count * np.dtype(dtype).itemsize
             setattr(self, name, self.memory[offset:end].view(dtype))
         self.processing: StepProcessing | None = None
-        self.mask = self.mask.reshape(-1, layout.mask_words)
+        for name, width in layout.widths().items():
+            setattr(self, name, getattr(self, name).reshape(-1, max(width, 1)))
         self.split_tables(layout.tables)
 
     @property
@@ -91,6 +93,16 @@ class StepBuffers(StepFields[NDArray[Any]]):
         samples.
         """
         return bool(self.num_masked_logits or self.num_penalized_rows or self.num_processed_rows)
+
+    @property
+    def tokens(self) -> NDArray[np.int32]:
+        """int32 [num_logits], the sampled tokens."""
+        return self.sampled_tokens[: self.num_logits]
+
+    @property
+    def counts(self) -> NDArray[np.int32]:
+        """int32 [num_sampled], how many tokens of each sampling row count."""
+        return self.sampled_counts[: self.num_sampled]
 
     def feed(self, last_token: NDArray[np.int32]) -> None:
         """Fill in the tokens that only the runner knows, from int32 [max_sequences]."""

@@ -3,10 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Protocol
 
 from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
@@ -80,44 +77,6 @@ class ModelInfo:
         return self.layer_heads or (LayerHeads(self.num_kv_heads, self.head_dim),) * self.num_layers
 
 
-class LogProbs(NamedTuple):
-    """The log-softmax of logits as the model gave them: before penalties, mask and temperature.
-
-    By logits of the step, those behind wrong drafts too; rows that want none hold anything. Or by
-    logits of prompts, whose chosen tokens are the prompt's own.
-
-    Attributes:
-        tokens: int32 [num_logits, K], the most likely tokens in order, K being at least what the
-            step's header wants; of equals the lower id first, -1 where there are no more.
-        logprobs: float32 [num_logits, K], theirs.
-        chosen: float32 [num_logits], those of the sampled tokens.
-    """
-
-    tokens: NDArray[np.int32]
-    logprobs: NDArray[np.float32]
-    chosen: NDArray[np.float32]
-
-
-class Sampled(NamedTuple):
-    """The tokens that a step sampled.
-
-    Attributes:
-        tokens: int32 [num_logits], -1 where no token was possible.
-        counts: int32 [num_sampled], how many tokens of each row count: those up to and with the
-            first that differs from its draft.
-        logprobs: Where a row of the step wants them.
-        pooled: float32 [num_pooled_rows, hidden_size] where rows of the step pool: the sum of the
-            last hidden states that each wants, behind the model's last norm.
-        prompt_logprobs: By ``prompt_token``, where the step has any.
-    """
-
-    tokens: NDArray[np.int32]
-    counts: NDArray[np.int32]
-    logprobs: LogProbs | None = None
-    pooled: NDArray[np.float32] | None = None
-    prompt_logprobs: LogProbs | None = None
-
-
 class StepHandle(Protocol):
     """A step in flight."""
 
@@ -141,11 +100,11 @@ class StepHandle(Protocol):
         step is over, and its set is free again.
         """
 
-    def wait(self) -> Sampled:
-        """The sampled tokens; blocks without the GIL until they are there.
+    def wait(self) -> StepBuffers:
+        """The step's buffers with its results; blocks without the GIL until they are there.
 
-        The arrays are valid until the same set of buffers is launched again. Once per step, in the
-        order of the launches.
+        They are valid until the same set of buffers is launched again. Once per step, in the order
+        of the launches.
 
         Raises:
             Exception: Whatever made the step fail.

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from pyengine._core import StepLayout, pick_allowed
 from pyengine.errors import ConfigError
-from pyengine.model.batch import BufferRing, StepBuffers
+from pyengine.model.batch import NO_TOKEN, BufferRing, StepBuffers
 from pyengine.model.progress import Progress
-from pyengine.model.runner import LogProbs, ModelInfo, Sampled
+from pyengine.model.runner import ModelInfo
 from pyengine.model.spec import describe, make_layout
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry.experts import ExpertLoad
@@ -49,7 +49,7 @@ class SimulatedStep:
         self._runner = runner
         self._index = index
         self._buffers = buffers
-        self._sampled: Sampled | None = None
+        self._sampled = False
         self.start_ns = max(time.monotonic_ns(), runner.free_ns)
         self.end_ns = runner.free_ns = self.start_ns + runner.duration_ns(buffers)
         self.waited_ns = (self.end_ns, self.end_ns)
@@ -60,20 +60,21 @@ class SimulatedStep:
         if now > self.end_ns:
             self.waited_ns = (self.end_ns, now)
             self.end_ns = self._runner.free_ns = now
-        self._sampled = self._runner.choose(self._buffers)
+        self._runner.choose(self._buffers)
+        self._sampled = True
 
-    def wait(self) -> Sampled:
-        """The sampled tokens, once the step is over; sleeps, never spins.
+    def wait(self) -> StepBuffers:
+        """The step's buffers with its results, once the step is over; sleeps, never spins.
 
         Returns some 0.1 ms late (the system's timer slack and the wake-up), more where the cores
         are busy. That does not add up: the step after it has its own end already.
         """
-        if self._sampled is None:
+        if not self._sampled:
             raise RuntimeError("the step was not sampled")
         while (left := self.end_ns - time.monotonic_ns()) > 0:
             time.sleep(left * 1e-9)
         self._runner.ring.give_back(self._index)
-        return self._sampled
+        return self._buffers
 
 
 class SimulatedRunner:
@@ -182,25 +183,25 @@ class SimulatedRunner:
     def close(self) -> None:
         """Nothing is held."""
 
-    def choose(self, buffers: StepBuffers) -> Sampled:
-        """The tokens of a step, and how many of each row's are right."""
+    def choose(self, buffers: StepBuffers) -> None:
+        """Write the results of a step."""
         rows, count = buffers.num_sampled, buffers.num_logits
-        tokens = self._words(buffers, count)
-        counts = np.ones(rows, np.int32)
-        if count > rows:
-            counts = matching(buffers, tokens)
+        tokens, counts = buffers.tokens, buffers.counts
+        tokens[:] = self._words(buffers, count)
+        counts[:] = matching(buffers, tokens) if count > rows else 1
         last = buffers.logit_start[:rows] + counts - 1
         self._last_token[buffers.sample_sequence[:rows]] = tokens[last]
         self._right_drafts[buffers.sample_sequence[:rows]] = counts - 1
-        wanted = buffers.max_logprobs if buffers.num_logprobs_rows else None
-        prompts = buffers.num_prompt_logits
-        return Sampled(
-            tokens,
-            counts,
-            self._logprobs(count, wanted),
-            self._pooled(buffers),
-            self._logprobs(prompts, buffers.max_prompt_logprobs if prompts else None),
-        )
+        if buffers.num_logprobs_rows:
+            buffers.sampled_logprobs[:count] = self._logprob
+            self._write_top(buffers.top_tokens[:count], buffers.top_logprobs[:count])
+        if pooled := buffers.num_pooled_rows:  # every state is of ones
+            buffers.pooled[:pooled] = np.diff(buffers.pool_start[: pooled + 1])[:, None]
+        if scored := buffers.num_prompt_logits:
+            buffers.prompt_logprobs[:scored] = self._logprob
+            self._write_top(
+                buffers.prompt_top_tokens[:scored], buffers.prompt_top_logprobs[:scored]
+            )
 
     def _move_rows(self, buffers: StepBuffers) -> None:
         """Take back what rows assume of drafts that were wrong. Of a row's places it reads one."""
@@ -221,23 +222,17 @@ class SimulatedRunner:
         right = _scrambled(mixed[drafts - 1]) >> np.uint64(32) < self._right_below
         buffers.token_ids[buffers.logit_token[drafts]] = np.where(right, words, wrong)
 
-    def _pooled(self, buffers: StepBuffers) -> NDArray[np.float32] | None:
-        """Every state is of ones."""
-        rows = buffers.num_pooled_rows
-        counts = np.diff(buffers.pool_start[: rows + 1]).astype(np.float32)
-        return np.repeat(counts[:, None], self.info.hidden_size, axis=1) if rows else None
+    @property
+    def _logprob(self) -> float:
+        """The log-probability of each token: all are equally likely."""
+        return -float(np.log(len(self._tokens)))
 
-    def _logprobs(self, count: int, wanted: int | None) -> LogProbs | None:
-        """Log-probabilities of made-up tokens: all tokens are equally likely."""
-        if wanted is None:
-            return None
-        most = min(wanted, len(self._tokens))
-        first = np.full((count, wanted), -1, np.int32)
-        first[:, :most] = np.sort(self._tokens)[:most]
-        each = np.float32(-np.log(len(self._tokens)))
-        return LogProbs(
-            first, np.full(first.shape, each, np.float32), np.full(count, each, np.float32)
-        )
+    def _write_top(self, tokens: NDArray[np.int32], logprobs: NDArray[np.float32]) -> None:
+        """Fill in the most likely tokens of each row."""
+        most = min(tokens.shape[1], len(self._tokens))
+        tokens[:] = NO_TOKEN
+        tokens[:, :most] = np.sort(self._tokens)[:most]
+        logprobs[:] = self._logprob
 
     def _mixed(self, buffers: StepBuffers, count: int) -> NDArray[np.uint64]:
         """A number for each of the step's logits, from seed and position."""
@@ -286,7 +281,7 @@ class SimulatedRunner:
                 return
             place = order[np.searchsorted(self._tokens, chosen[wrong], sorter=order) % len(order)]
             chosen[wrong] = self._tokens[(place + 1) % len(self._tokens)]
-        chosen[np.isin(each | chosen, keys)] = -1
+        chosen[np.isin(each | chosen, keys)] = NO_TOKEN
 
 
 def _scrambled(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -272,6 +272,7 @@ def make_layout(config: EngineConfig, info: ModelInfo) -> StepLayout:
         max_draft=config.max_draft,
         vocab_size=info.vocab_size,
         tables=tables_of(info.cache_groups),
+        hidden_size=info.hidden_size,
     )
 
 

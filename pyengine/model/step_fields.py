@@ -44,7 +44,7 @@ class PageTable(NamedTuple, Generic[Array]):
 
 
 class StepFields(Generic[Array]):
-    """A view of each field of a step.
+    """A view of each field of a step, and of its results.
 
     ``slot_mapping``, ``kv_length`` and ``page_indptr`` are those of the first page table, which are
     all that a step of a model without windows has; ``page_indices`` are those of all, and so are
@@ -87,6 +87,16 @@ class StepFields(Generic[Array]):
     penalty_factor: Array
     penalty_add: Array
     mask: Array
+    sampled_counts: Array
+    sampled_tokens: Array
+    sampled_logprobs: Array
+    top_tokens: Array
+    top_logprobs: Array
+    pooled: Array
+    prompt_logprobs: Array
+    prompt_top_tokens: Array
+    prompt_top_logprobs: Array
+    device_times: Array
 
     def split_tables(self, tables: int) -> None:
         """Cut the fields of page tables, of which there are so many, into those of each."""

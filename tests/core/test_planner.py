@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pyengine._core import KvAllocator, Mailbox, MailboxClosed, Planner, StepHeader, StepLayout
+from pyengine._core import KvAllocator, Mailbox, MailboxClosed, Planner, StepLayout
 from pyengine.messages import RequestKey, Submit, encode_abort, encode_submit
+from pyengine.model.batch import StepBuffers
 from pyengine.sampling import SamplingParams, pack_sampling
 
 VOCABULARY = 50
@@ -60,9 +61,6 @@ class Stream:
     cached: int = 0
 
 
-ONE = np.ones(1, dtype=np.int32)
-
-
 class Engine:
     """A planner between two mailboxes, and a device that keeps tokens where a real one keeps KV."""
 
@@ -85,34 +83,42 @@ class Engine:
             }
             | limits,
         )
-        self.buffer = np.zeros(self.layout.nbytes, dtype=np.uint8)
-        self.views: dict[str, NDArray[Any]] = {
-            name: self.buffer[offset:][: length * np.dtype(dtype).itemsize].view(dtype)
-            for name, (dtype, offset, length) in self.layout.fields().items()
-        }
+        # One for each step in flight, and one to plan into.
+        self.spare = deque(StepBuffers(self.layout) for _ in range(3))
         self.depth = depth
         self.cells = np.full(num_blocks * BLOCK, -1)
         self.last_token = np.full(8, -1, dtype=np.int32)
-        self.flights: deque[NDArray[np.int32]] = deque()
+        self.flights: deque[StepBuffers] = deque()
         self.streams: dict[int, Stream] = {}
 
     def execute(self) -> None:
         """Run the step in the buffer; its tokens wait in ``flights``."""
-        v = self.views
-        rows, sampled = v["header"][[StepHeader.NUM_ROWS, StepHeader.NUM_SAMPLED]]
-        feeds = v["header"][StepHeader.NUM_FEEDS]
-        v["token_ids"][v["feed_token"][:feeds]] = self.last_token[v["feed_sequence"][:feeds]]
+        step = self.spare.popleft()
+        rows = step.num_rows
+        step.feed(self.last_token)
         prefixes = []
         for row in range(rows):
-            tokens = slice(v["query_start"][row], v["query_start"][row + 1])
-            self.cells[v["slot_mapping"][tokens]] = v["token_ids"][tokens]
-            pages = v["page_indices"][v["page_indptr"][row] : v["page_indptr"][row + 1]]
-            cells = (pages[:, None] * BLOCK + np.arange(BLOCK)).ravel()[: v["kv_length"][row]]
+            tokens = slice(step.query_start[row], step.query_start[row + 1])
+            self.cells[step.slot_mapping[tokens]] = step.token_ids[tokens]
+            pages = step.page_indices[step.page_indptr[row] : step.page_indptr[row + 1]]
+            cells = (pages[:, None] * BLOCK + np.arange(BLOCK)).ravel()[: step.kv_length[row]]
             prefixes.append(self.cells[cells])
-        chosen = [next_token(prefixes[row]) for row in v["sample_rows"][:sampled]]
-        result = np.asarray(chosen, dtype=np.int32)
-        self.last_token[v["sample_sequence"][:sampled]] = result
-        self.flights.append(result)
+        sampled = step.num_sampled
+        step.tokens[:] = [next_token(prefixes[row]) for row in step.sample_rows[:sampled]]
+        step.counts[:] = 1
+        self.last_token[step.sample_sequence[:sampled]] = step.tokens
+        self.flights.append(step)
+
+    @property
+    def buffer(self) -> NDArray[np.uint8]:
+        """The memory to plan into."""
+        return self.spare[0].memory
+
+    def commit(self) -> None:
+        """Hand over the results of the oldest step in flight."""
+        step = self.flights.popleft()
+        self.spare.append(step)
+        self.planner.commit(step.memory)
 
     def step(self) -> None:
         others = self.planner.drain(self.inbox)
@@ -121,8 +127,7 @@ class Engine:
         if rows:
             self.execute()
         if self.flights and (not rows or len(self.flights) > self.depth):
-            sampled = self.flights.popleft()
-            self.planner.commit(sampled, np.ones_like(sampled))
+            self.commit()
         self.planner.send()
         self.planner.check()
         self.read()
@@ -188,30 +193,28 @@ def test_a_step_is_written_as_the_layout_says() -> None:
         encode_submit(submit(3, range(1, 7), sampling=pack_sampling(asked, 2**64 - 1)))
     )
     engine.planner.drain(engine.inbox)
-    v = engine.views
+    v = engine.spare[0]
     assert engine.planner.plan(engine.buffer) == 1
-    assert v["header"].tolist() == [1, 6, 1, 2, 0, 6, 6, 1, 0, 1] + [0] * 14
-    assert v["token_ids"][:6].tolist() == [1, 2, 3, 4, 5, 6]
-    assert v["positions"][:6].tolist() == [0, 1, 2, 3, 4, 5]
-    pages = v["page_indices"][:2]
-    assert v["slot_mapping"][:6].tolist() == [
-        pages[p // BLOCK] * BLOCK + p % BLOCK for p in range(6)
-    ]
-    assert v["query_start"][:2].tolist() == [0, 6]
-    assert v["page_indptr"][:2].tolist() == [0, 2]
-    assert v["kv_length"][0] == 6
-    assert v["sample_rows"][0] == 0
-    assert v["sample_sequence"][0] == v["row_sequence"][0]
-    row = v["sampling"][0]
+    assert v.header.tolist() == [1, 6, 1, 2, 0, 6, 6, 1, 0, 1] + [0] * 14
+    assert v.token_ids[:6].tolist() == [1, 2, 3, 4, 5, 6]
+    assert v.positions[:6].tolist() == [0, 1, 2, 3, 4, 5]
+    pages = v.page_indices[:2]
+    assert v.slot_mapping[:6].tolist() == [pages[p // BLOCK] * BLOCK + p % BLOCK for p in range(6)]
+    assert v.query_start[:2].tolist() == [0, 6]
+    assert v.page_indptr[:2].tolist() == [0, 2]
+    assert v.kv_length[0] == 6
+    assert v.sample_rows[0] == 0
+    assert v.sample_sequence[0] == v.row_sequence[0]
+    row = v.sampling[0]
     rules = [row[name] for name in ("temperature", "top_k", "top_p", "min_p", "seed")]
     assert rules == [np.float32(0.5), 7, np.float32(0.9), np.float32(0.1), 2**64 - 1]
-    assert v["sample_position"][0] == 6
-    assert (v["logit_start"][:2].tolist(), v["logit_row"][0]) == ([0, 1], 0)
-    assert (v["logit_token"][0], v["mask_row"][0]) == (5, -1)
+    assert v.sample_position[0] == 6
+    assert (v.logit_start[:2].tolist(), v.logit_row[0]) == ([0, 1], 0)
+    assert (v.logit_token[0], v.mask_row[0]) == (5, -1)
     # The next step is planned before the token is known: the device fills it in.
     assert engine.planner.plan(engine.buffer) == 1
-    assert v["header"].tolist() == [1, 1, 1, 2, 1, 1, 7, 2, 0, 1, 0, 0, 1] + [0] * 11
-    assert (v["feed_token"][0], v["feed_sequence"][0]) == (0, v["row_sequence"][0])
+    assert v.header.tolist() == [1, 1, 1, 2, 1, 1, 7, 2, 0, 1, 0, 0, 1] + [0] * 11
+    assert (v.feed_token[0], v.feed_sequence[0]) == (0, v.row_sequence[0])
     assert engine.planner.stats()["in_flight"] == 2
 
 
@@ -328,7 +331,7 @@ def test_abort_all_ends_everything() -> None:
     assert engine.planner.abort_all() == 5
     assert {stream.finish for stream in engine.run().values()} == {"error"}
     with pytest.raises(ValueError, match="no step"):
-        engine.planner.commit(np.zeros(2, dtype=np.int32), ONE)
+        engine.planner.commit(engine.buffer)
 
 
 def test_buffers_that_do_not_fit_are_refused() -> None:
@@ -340,18 +343,19 @@ def test_buffers_that_do_not_fit_are_refused() -> None:
     with pytest.raises(BufferError):
         engine.planner.plan(bytes(engine.layout.nbytes))
     with pytest.raises(ValueError, match="no step"):
-        engine.planner.commit(np.zeros(0, dtype=np.int32), ONE[:0])
+        engine.planner.commit(engine.buffer)
     assert engine.planner.plan(engine.buffer) == 1
-    with pytest.raises(ValueError, match="samples 1"):
-        engine.planner.commit(np.zeros(2, dtype=np.int32), ONE)
-    with pytest.raises(TypeError):
-        engine.planner.commit(np.zeros(1, dtype=np.int64), ONE)
-    with pytest.raises(BufferError):
-        engine.planner.commit(np.zeros(4, dtype=np.int32)[::2], ONE)
+    with pytest.raises(ValueError, match="bytes"):
+        engine.planner.commit(np.zeros(8, dtype=np.uint8))
+    with pytest.raises(ValueError, match="has no -1 tokens"):
+        engine.planner.commit(engine.buffer)
+    engine.spare[0].counts[:] = 2
     with pytest.raises(ValueError, match="0 drafts"):
-        engine.planner.commit(np.zeros(1, dtype=np.int32), 2 * ONE)
-    with pytest.raises(ValueError, match="1 sampling rows"):
-        engine.planner.commit(np.zeros(1, dtype=np.int32), np.ones(2, dtype=np.int32))
+        engine.planner.commit(engine.buffer)
+    engine.spare[0].step_id += 1
+    with pytest.raises(ValueError, match="number 1, not 2"):
+        engine.planner.commit(engine.buffer)
+    engine.spare[0].step_id -= 1
     engine.execute()
     assert engine.run()[1].tokens == reference([1, 2], 10)
 
@@ -375,7 +379,7 @@ def test_closed_mailboxes_are_told() -> None:
     engine.planner.plan(engine.buffer)
     engine.execute()
     engine.outbox.close()
-    engine.planner.commit(engine.flights.popleft(), ONE)
+    engine.commit()
     with pytest.raises(MailboxClosed):
         engine.planner.send()
     engine.planner.check()

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
-import numpy as np
 import openai
 import pytest
 
 from pyengine import AsyncEngine
+from pyengine._core import NO_TOKEN
 from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.serving.server import HttpServer
 from pyengine.placement.thread import ThreadPlacement
@@ -128,9 +128,9 @@ async def test_logits_that_are_not_finite(
         wait = handle.wait
 
         def spoiled() -> Any:
-            sampled = wait()
-            np.asarray(sampled.tokens)[:] = -1
-            return sampled
+            results = wait()
+            results.tokens[:] = NO_TOKEN
+            return results
 
         monkeypatch.setattr(handle, "wait", spoiled, raising=False)
         return handle

@@ -15,7 +15,7 @@ import torch
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.grammar import choice
 from pyengine.kernels.hand_over import hand_over_reference
-from pyengine.model.runner import Sampled
+from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.draft import TorchDraft
@@ -56,16 +56,15 @@ class Seen:
         self.moved = self.right = self.wrong = self.unexpected = 0
         self.rows = defaultdict[int, list[tuple[int, bool]]](list)
 
-    def look(self, step: TorchStep, sampled: Sampled) -> None:
-        buffers = step.buffers
+    def look(self, buffers: StepBuffers) -> None:
         self.moved += buffers.num_moved_rows
         for row in range(buffers.num_sampled):
-            drafts, count = int(buffers.device_drafts[row]), int(sampled.counts[row])
+            drafts, count = int(buffers.device_drafts[row]), int(buffers.counts[row])
             behind = buffers.assumed_drafts[buffers.sample_rows[row]] > 0
             self.rows[int(buffers.sampling["seed"][row])].append((count, bool(behind)))
             self.right += count - 1
             if count <= drafts:
-                token = sampled.tokens[buffers.logit_start[row] + count - 1]
+                token = buffers.tokens[buffers.logit_start[row] + count - 1]
                 self.wrong += 1
                 self.unexpected += int(token % WRONG != 0)
 
@@ -98,11 +97,11 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     monkeypatch.setattr("pyengine.model.torch.draft.hand_over_reference", spoil)
     seen, wait = Seen(), TorchRunner.wait
 
-    def watched(runner: TorchRunner, step: TorchStep) -> Sampled:
-        sampled = wait(runner, step)
+    def watched(runner: TorchRunner, step: TorchStep) -> StepBuffers:
+        results = wait(runner, step)
         if not isinstance(runner, TorchDraft):
-            seen.look(step, sampled)
-        return sampled
+            seen.look(results)
+        return results
 
     monkeypatch.setattr(TorchRunner, "wait", watched)
     return seen

@@ -5,13 +5,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 
 from pyengine._core import StepLayout
 from pyengine.distributed.group import Group
 from pyengine.model.batch import StepBuffers
-from pyengine.model.runner import Sampled
 from pyengine.model.spec import describe, in_one_page
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.device.device_step import DeviceStep
@@ -93,6 +91,6 @@ class GreedyRunner:
         for first in range(0, count, per_call):
             rows = min(per_call, count - first)
             self.logits[first : first + rows] = self.model.logits(self.step, rows, first)
-        chosen = self.logits.argmax(-1).to(torch.int32).numpy()
-        counts = np.ones(buffers.num_sampled, np.int32)
-        return SimpleNamespace(sample=lambda: None, wait=lambda: Sampled(chosen, counts))
+        buffers.tokens[:] = self.logits.argmax(-1).to(torch.int32).numpy()
+        buffers.counts[:] = 1
+        return SimpleNamespace(sample=lambda: None, wait=lambda: buffers)

@@ -70,5 +70,5 @@ class DraftModel:
             logits=model.programs[1],
             rules=sampler.rules,
             logits_rows=model.logits_rows.kernel,
-            chosen=sampler.kernel_tokens,
+            chosen=sampler.tokens,
         )

@@ -17,7 +17,6 @@ from pyengine.model.cpu.layers import CpuParts
 from pyengine.model.cpu.sampler import Sampler
 from pyengine.model.dtypes import FLOATS
 from pyengine.model.progress import Progress
-from pyengine.model.runner import LogProbs
 from pyengine.model.spec import ModelSpec
 from pyengine.model.weights.loader import open_weights
 from pyengine.telemetry.experts import ExpertLoad
@@ -108,8 +107,8 @@ class CpuModel:
         """Compute the tokens in the buffers; the GIL is released as the kernels work."""
         self.programs[0].run(self.buffers.num_tokens)
 
-    def choose(self) -> int:
-        """Sample every logits row into ``sampler.tokens``; returns how many there are."""
+    def choose(self) -> None:
+        """Sample every logits row, and write the results of the step."""
         count, workspace = self.buffers.num_logits, self.logits_rows
         per_call = len(workspace.tensor)
         for first in range(0, count, per_call):
@@ -120,38 +119,37 @@ class CpuModel:
                 again = partial(self.programs[1].run, rows, first)
                 process(processing, workspace.tensor, first, rows, again)
             self.sampler.sample(workspace.kernel, first, rows, again)
-        return count
+        self.sampler.verify(self.buffers.num_sampled)
+        self._pool()
+        self._score()
 
-    def score(self) -> LogProbs | None:
-        """The log-probabilities of the step's logits of prompts; None where there are none."""
+    def _score(self) -> None:
+        """Write the log-probabilities of the step's logits of prompts."""
         count, workspace = self.buffers.num_prompt_logits, self.logits_rows
-        if not count:
-            return None
         for first in range(0, count, len(workspace.tensor)):
             rows = min(len(workspace.tensor), count - first)
             self.programs[3].run(rows, first)
             self.sampler.score(workspace.kernel, first, rows)
-        return self.sampler.prompt_logprobs(count)
 
     def expert_load(self) -> list[ExpertLoad]:
         """The load of each layer with experts so far."""
         layers = self._parts.expert_layers
         return [ExpertLoad(layer, experts.routed) for layer, experts in layers.items()]
 
-    def pool(self) -> NDArray[np.float32] | None:
-        """The sum of the states of each row that pools, [rows, hidden]; None where none does."""
+    def _pool(self) -> None:
+        """Write the sum of the states of each row that pools."""
         step, states = self.buffers, self._model.states_rows.tensor
         rows, tokens = step.num_pooled_rows, step.num_pooled_tokens
         if not rows:
-            return None
-        sums = np.zeros((rows, states.shape[1]), np.float32)
+            return
+        sums = step.pooled[:rows]
+        sums[:] = 0
         row_of = np.repeat(np.arange(rows), np.diff(step.pool_start[: rows + 1]))
         for first in range(0, tokens, len(states)):
             count = min(len(states), tokens - first)
             self.programs[2].run(count, first)
             pooled, begin = np.unique(row_of[first : first + count], return_index=True)
             sums[pooled] += np.add.reduceat(states[:count].astype(np.float32), begin, axis=0)
-        return sums
 
 
 def process(

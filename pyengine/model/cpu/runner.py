@@ -13,7 +13,7 @@ from pyengine.model.cpu.cores import physical_cores
 from pyengine.model.cpu.draft import DraftModel
 from pyengine.model.cpu.model import CpuModel
 from pyengine.model.progress import Progress
-from pyengine.model.runner import ModelInfo, Sampled
+from pyengine.model.runner import ModelInfo
 from pyengine.model.spec import ModelSpec, describe, make_layout
 from pyengine.model.weights.folder import weight_bytes
 from pyengine.settings.config import EngineConfig
@@ -42,18 +42,17 @@ class CpuStepHandle:
     """
 
     def __init__(
-        self, sample: Callable[[], Sampled], over: Callable[[], None], *, late: bool
+        self, buffers: StepBuffers, sample: Callable[[], None], over: Callable[[], None]
     ) -> None:
-        """Tokens are chosen by ``sample``, of a ``late`` step once its masks and penalties are
-        filled; ``over`` is called when the buffers are free.
+        """Tokens are chosen by ``sample`` into ``buffers``; ``over`` is called when these are
+        free.
         """
         self.start_ns = time.monotonic_ns()
         self.end_ns = 0
         self.waited_ns = (0, 0)
-        self._late = late
+        self._buffers = buffers
         self._sample = sample
         self._over = over
-        self._sampled: Sampled | None = None
 
     def forward_is_over(self) -> None:
         """From now on it waits for its masks."""
@@ -62,21 +61,21 @@ class CpuStepHandle:
 
     def sample(self) -> None:
         """Choose the tokens; they are there when it returns."""
-        if self._late:
+        if self._buffers.late:
             self.waited_ns = (self.waited_ns[0], time.monotonic_ns())
         try:
-            self._sampled = self._sample()
+            self._sample()
         except BaseException:
             self._over()
             raise
         self.end_ns = time.monotonic_ns()
 
-    def wait(self) -> Sampled:
-        """The sampled tokens; does not block."""
-        if self._sampled is None:
+    def wait(self) -> StepBuffers:
+        """The step's buffers with its results; does not block."""
+        if not self.end_ns:
             raise RuntimeError("the step was not sampled")
         self._over()
-        return self._sampled
+        return self._buffers
 
 
 class CpuRunner:
@@ -152,9 +151,7 @@ class CpuRunner:
             raise RuntimeError("the runner is closed")
         index = self._ring.take(buffers)
         handle = CpuStepHandle(
-            lambda: self._sample(model, buffers),
-            lambda: self._ring.give_back(index),
-            late=buffers.late,
+            buffers, lambda: self._sample(model, buffers), lambda: self._ring.give_back(index)
         )
         try:
             buffers.feed(self._last_token)
@@ -175,17 +172,9 @@ class CpuRunner:
         """Give weights and cache back. Idempotent."""
         self._model = self._draft = None
 
-    def _sample(self, model: CpuModel, buffers: StepBuffers) -> Sampled:
-        count, rows = model.choose(), buffers.num_sampled
-        sampler = model.sampler
-        sampled = Sampled(
-            sampler.tokens[:count],
-            sampler.verify(rows),
-            sampler.logprobs(count),
-            model.pool(),
-            model.score(),
-        )
-        self._last_token[buffers.sample_sequence[:rows]] = sampled.tokens[
-            buffers.logit_start[:rows] + sampled.counts - 1
+    def _sample(self, model: CpuModel, buffers: StepBuffers) -> None:
+        model.choose()
+        rows, counts = buffers.num_sampled, buffers.counts
+        self._last_token[buffers.sample_sequence[:rows]] = buffers.sampled_tokens[
+            buffers.logit_start[:rows] + counts - 1
         ]
-        return sampled

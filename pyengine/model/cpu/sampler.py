@@ -1,25 +1,21 @@
 """Sampling on the CPU: the Rust sampler over the rules in the step buffers."""
 
 from collections.abc import Callable
-from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import CpuKernels, CpuPenalties, CpuRules, CpuTensor
 from pyengine.model.batch import StepBuffers
-from pyengine.model.runner import LogProbs
-from pyengine.sampling import MAX_LOGPROBS
 
 
 class Sampler:
     """Chooses the tokens of the steps in one set of buffers. One thread at a time.
 
     Attributes:
-        tokens: int32 [most logits rows], what was chosen, by logits row of the step.
-        kernel_tokens: The same memory, for the kernels.
+        tokens: ``sampled_tokens`` of the buffers, for the kernels.
         rules: What is sampled by which rules, for the kernels.
-        counts: int32 [most sampling rows], how many of each sampling row's tokens hold.
     """
 
     def __init__(self, kernels: CpuKernels, buffers: StepBuffers) -> None:
@@ -41,23 +37,38 @@ class Sampler:
             add=buffers.penalty_add,
             before=np.zeros(len(buffers.penalty_token), np.float32),
         )
-        self.tokens: NDArray[np.int32] = np.zeros(len(buffers.logit_row), np.int32)
-        self.counts: NDArray[np.int32] = np.zeros(len(buffers.sampling), np.int32)
         self._token_ids = CpuTensor(buffers.token_ids)
-        self.kernel_tokens = CpuTensor(self.tokens)
-        self._counts = CpuTensor(self.counts)
+        self.tokens = CpuTensor(buffers.sampled_tokens)
+        self._counts = CpuTensor(buffers.sampled_counts)
+        self._table = LogProbTable(
+            kernels,
+            CpuTensor(buffers.logprobs),
+            self.tokens,
+            CpuTensor(buffers.top_tokens),
+            CpuTensor(buffers.top_logprobs),
+            CpuTensor(buffers.sampled_logprobs),
+        )
+        self._wanted_of_prompts: NDArray[np.int32] = np.zeros(len(buffers.prompt_token), np.int32)
+        self._prompt_table = LogProbTable(
+            kernels,
+            CpuTensor(self._wanted_of_prompts),
+            CpuTensor(buffers.prompt_target),
+            CpuTensor(buffers.prompt_top_tokens),
+            CpuTensor(buffers.prompt_top_logprobs),
+            CpuTensor(buffers.prompt_logprobs),
+        )
 
     def sample(
         self, logits: CpuTensor, first: int, rows: int, again: Callable[[], None] | None = None
     ) -> None:
-        """Fill ``tokens[first : first + rows]`` from the first ``rows`` rows of ``logits``.
+        """Fill ``sampled_tokens[first : first + rows]`` from the first ``rows`` rows of ``logits``.
 
         Penalties are made in ``logits``. Log-probabilities are those of the model's own: ``again``
         makes these anew where others have changed them.
         """
         if self._buffers.num_penalties:
             self._kernels.apply_penalties(self._penalties, logits, first, rows)
-        self._kernels.sample(self.rules, logits, self.kernel_tokens, first, rows)
+        self._kernels.sample(self.rules, logits, self.tokens, first, rows)
         if self._buffers.num_logprobs_rows:
             if again is not None:
                 again()
@@ -73,71 +84,33 @@ class Sampler:
             self._wanted_of_prompts[:] = self._buffers.max_prompt_logprobs
         self._prompt_table.read(logits, first, rows)
 
-    def logprobs(self, count: int) -> LogProbs | None:
-        """Log-probabilities of the first ``count`` logits rows, once sampled; None if not wanted.
-
-        Valid until the next step.
+    def verify(self, sampled: int) -> None:
+        """Compare the drafts with what was sampled, and write ``sampled_counts``; call it once
+        every logits row is sampled.
         """
-        return self._table.first(count) if self._buffers.num_logprobs_rows else None
-
-    def prompt_logprobs(self, count: int) -> LogProbs:
-        """Those of the first ``count`` logits of prompts, once scored; valid likewise."""
-        return self._prompt_table.first(count)
-
-    # Both are as large as a step may be, and made for the first step that wants them.
-
-    @cached_property
-    def _table(self) -> "LogProbTable":
-        return LogProbTable(self._kernels, self._buffers.logprobs, self.tokens)
-
-    @cached_property
-    def _prompt_table(self) -> "LogProbTable":
-        return LogProbTable(self._kernels, self._wanted_of_prompts, self._buffers.prompt_target)
-
-    @cached_property
-    def _wanted_of_prompts(self) -> NDArray[np.int32]:
-        return np.zeros(len(self._buffers.prompt_token), np.int32)
-
-    def verify(self, sampled: int) -> NDArray[np.int32]:
-        """Compare the drafts with what was sampled; call it once every logits row is sampled.
-
-        Returns ``counts[:sampled]``, int32: of the tokens from ``logit_start[row]`` on so many
-        hold.
-        """
-        self._kernels.verify(self.rules, self._token_ids, self.kernel_tokens, self._counts, sampled)
-        return self.counts[:sampled]
+        self._kernels.verify(self.rules, self._token_ids, self.tokens, self._counts, sampled)
 
 
-class LogProbTable:
-    """Log-probabilities by row, for tokens that are chosen already. One thread at a time."""
+class LogProbTable(NamedTuple):
+    """Log-probabilities by row, for tokens that are chosen already. One thread at a time.
 
-    def __init__(
-        self, kernels: CpuKernels, wanted: NDArray[np.int32], chosen: NDArray[np.int32]
-    ) -> None:
-        """For rows of which ``wanted`` says of how many likely tokens, -1 for none at all.
+    Attributes:
+        kernels: The kernels and their threads.
+        wanted: int32 [rows], of how many likely tokens; -1 for none at all.
+        chosen: int32 [rows], the tokens whose own are computed.
+        tokens: int32 [rows, MAX_LOGPROBS], gets the most likely tokens.
+        logprobs: float32 of the same shape, gets theirs.
+        of_chosen: float32 [rows], gets those of ``chosen``.
+    """
 
-        Args:
-            kernels: The kernels and their threads.
-            wanted: int32 [rows].
-            chosen: int32 [rows], the tokens whose own are told.
-        """
-        rows = len(wanted)
-        self._kernels = kernels
-        self._all = LogProbs(
-            np.zeros((rows, MAX_LOGPROBS), np.int32),
-            np.zeros((rows, MAX_LOGPROBS), np.float32),
-            np.zeros(rows, np.float32),
-        )
-        self._inputs = CpuTensor(wanted), CpuTensor(chosen)
-        tokens, logprobs, of_chosen = (CpuTensor(array) for array in self._all)
-        self._outputs = tokens, logprobs, of_chosen
+    kernels: CpuKernels
+    wanted: CpuTensor
+    chosen: CpuTensor
+    tokens: CpuTensor
+    logprobs: CpuTensor
+    of_chosen: CpuTensor
 
     def read(self, logits: CpuTensor, first: int, rows: int) -> None:
         """Fill rows ``first`` to ``first + rows`` from the first ``rows`` rows of ``logits``."""
-        wanted, chosen = self._inputs
-        self._kernels.top_logprobs(wanted, logits, chosen, *self._outputs, first, rows)
-
-    def first(self, count: int) -> LogProbs:
-        """The first ``count`` rows."""
-        tokens, logprobs, chosen = self._all
-        return LogProbs(tokens[:count], logprobs[:count], chosen[:count])
+        outputs = self.tokens, self.logprobs, self.of_chosen
+        self.kernels.top_logprobs(self.wanted, logits, self.chosen, *outputs, first, rows)

@@ -32,13 +32,13 @@ from pyengine.kernels.hand_over import (
 )
 from pyengine.model.batch import StepBuffers
 from pyengine.model.cache_groups import allocated, tables_of
-from pyengine.model.runner import ModelInfo, Sampled
+from pyengine.model.runner import ModelInfo
 from pyengine.model.spec import ModelSpec
 from pyengine.model.torch.device.device_step import DeviceStep
 from pyengine.model.torch.device.graphs import Graphs
 from pyengine.model.torch.device.queue import DeviceQueue, EventMark
-from pyengine.model.torch.outputs.results import Wanted
 from pyengine.model.torch.outputs.sampler import TorchSampler
+from pyengine.model.torch.outputs.wanted import Wanted
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.step.in_flight import HostSet, TorchStep
 from pyengine.model.torch.step.model import StepModel
@@ -165,9 +165,9 @@ class TorchDraft(TorchRunner):
                 self.graphs.capture(*one.capture)
             self._turn = (turn + 1) % len(self._sets)
 
-    def learn(self, buffers: StepBuffers, sampled: Sampled) -> None:
+    def learn(self, buffers: StepBuffers) -> None:
         """Take the tokens that a step sampled, which the host did not know when it was planned."""
-        self._passes.learn(buffers.memory, sampled.tokens, sampled.counts)
+        self._passes.learn(buffers.memory)
 
     def _take_from(self, sampler: TorchSampler) -> None:
         """Let passes be fed with the tokens that the larger model's steps end with."""

@@ -18,17 +18,17 @@ from contextlib import suppress
 from pyengine._core import StepLayout
 from pyengine.errors import EngineDeadError
 from pyengine.model.batch import BufferRing, StepBuffers
-from pyengine.model.runner import ModelInfo, Sampled
+from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import Rehearsal
 from pyengine.model.torch.device.clock import DeviceClock
 from pyengine.model.torch.device.device_step import DeviceStep
 from pyengine.model.torch.device.graphs import Graphs, Key
 from pyengine.model.torch.device.queue import DeviceQueue
 from pyengine.model.torch.layers.expert_counts import CountedExperts, ExpertCounts
-from pyengine.model.torch.outputs.pool import TorchPool
-from pyengine.model.torch.outputs.prompt_scores import PromptScores
-from pyengine.model.torch.outputs.results import Wanted
+from pyengine.model.torch.outputs.pool import pool
+from pyengine.model.torch.outputs.prompt_scores import score_prompts
 from pyengine.model.torch.outputs.sampler import TorchSampler
+from pyengine.model.torch.outputs.wanted import Wanted
 from pyengine.model.torch.step.in_flight import HostSet, TorchStep
 from pyengine.model.torch.step.model import Drafter, StepModel
 from pyengine.model.torch.step.work import StepWork
@@ -91,7 +91,6 @@ class TorchRunner:
         self.notes: Mapping[str, str] = notes or {}
         self.graphs = graphs
         self.draft = draft
-        fields = layout.fields()
         self._model: StepModel | None = model
         self._queue = queue
         self._sets = [HostSet(layout, queue) for _ in range(self.overlap + 1)]
@@ -103,8 +102,6 @@ class TorchRunner:
         )
         self._sampler = TorchSampler(self._step, layout, max_sequences, model.rows_per_call)
         self._work = StepWork(layout, self._step, self._sampler, draft, info.block_size)
-        self._pool = TorchPool(self._step, fields["sample_rows"][2], info.hidden_size, queue)
-        self._scores = PromptScores(self._step, fields["token_ids"][2], queue)
         self._experts = ExpertCounts(expert_layers or {}, queue)
         self._unsampled: TorchStep | None = None
         if graphs is not None:
@@ -153,11 +150,11 @@ class TorchRunner:
                     step.completed = self._queue.mark()
                     self._step.take_late(host_set.memory, self._work.logits_rows(model, logits))
                 self._work.sample(model, self.graphs, step, wanted)
-                host_set.results.take(self._sampler.results, logits, wanted.top)
                 if step.buffers.num_pooled_rows:
-                    host_set.pooled = self._pool.queue(model, host_set.pooled)
+                    pool(model, self._step)
                 if step.buffers.num_prompt_logits:
-                    host_set.scores = self._scores.queue(model, host_set.scores)
+                    score_prompts(model, self._step)
+                self._step.give_back(host_set.memory)
                 step.end = self._queue.mark()
                 if step.capture is not None and self.graphs is not None:
                     self.graphs.capture(*step.capture)
@@ -165,8 +162,8 @@ class TorchRunner:
             self._abandon(step, error)
             raise
 
-    def wait(self, step: TorchStep) -> Sampled:
-        """Wait for the tokens of ``step``; its host set is free then."""
+    def wait(self, step: TorchStep) -> StepBuffers:
+        """Wait for the results of ``step``; its host set is free then."""
         if step.end is None or step.start is None:
             raise RuntimeError("the step was not sampled")
         try:
@@ -188,16 +185,9 @@ class TorchRunner:
             returned_ns=time.monotonic_ns(),
             slept=slept,
         )
-        sampled = step.host_set.results.read(step.buffers)
-        if rows := step.buffers.num_pooled_rows:
-            assert step.host_set.pooled is not None
-            sampled = sampled._replace(pooled=step.host_set.pooled[:rows].numpy())
-        if rows := step.buffers.num_prompt_logits:
-            assert step.host_set.scores is not None
-            sampled = sampled._replace(prompt_logprobs=step.host_set.scores.read(rows))
         if self.draft is not None:
-            self.draft.learn(step.buffers, sampled)
-        return sampled
+            self.draft.learn(step.buffers)
+        return step.buffers
 
     def rehearse(self, buffers: StepBuffers, variant: str) -> None:
         """Compute the forward pass of ``buffers``, attending by ``variant``, and wait for it.

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use super::cpu::{CpuProgram, CpuRules, CpuTensor, sample};
 use super::errors::guarded;
 use super::kv_allocator::cache_groups;
-use super::scheduler::{PyStepLayout, StepMemory, elements, int32};
+use super::scheduler::{PyStepLayout, StepMemory};
 use pyengine_base::error::Result;
 use pyengine_scheduler::{DraftPasses, SharedPages};
 
@@ -70,15 +70,9 @@ impl PyDraftPasses {
         self.work(|passes| Ok(passes.next_fed(step.bytes(), buffers.bytes(), places)?.is_some()))
     }
 
-    fn learn(
-        &self,
-        step: &Bound<'_, PyAny>,
-        tokens: &Bound<'_, PyAny>,
-        counts: &Bound<'_, PyAny>,
-    ) -> PyResult<()> {
+    fn learn(&self, step: &Bound<'_, PyAny>) -> PyResult<()> {
         let step = StepMemory::get(step)?;
-        let (tokens, counts) = (int32(tokens)?, int32(counts)?);
-        self.work(|passes| passes.learn(step.bytes(), elements(&tokens), elements(&counts)))
+        self.work(|passes| passes.learn(step.bytes()))
     }
 
     #[pyo3(signature = (step, buffers, *, forward, logits, rules, logits_rows, chosen))]
@@ -103,8 +97,7 @@ impl PyDraftPasses {
         py.detach(|| {
             self.work(|passes| {
                 loop {
-                    let before = chosen.read_all::<i32>("chosen")?;
-                    let Some((tokens, sampled)) = passes.next(step.bytes(), buffers.bytes(), before)? else {
+                    let Some((tokens, sampled)) = passes.next(step.bytes(), buffers.bytes())? else {
                         return Ok(());
                     };
                     forward.run(tokens, 0)?;

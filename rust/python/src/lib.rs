@@ -26,6 +26,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<mailbox::PyMailbox>()?;
     module.add_class::<kv_allocator::KvAllocator>()?;
     module.add_class::<scheduler::PyStepLayout>()?;
+    module.add("NO_TOKEN", pyengine_scheduler::step::buffers::NO_TOKEN)?;
     module.add_class::<step_header::StepHeader>()?;
     module.add_class::<scheduler::PyPlanner>()?;
     module.add_class::<draft_passes::PyDraftPasses>()?;

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyengine_kernels_cpu::sampler::SamplingRow;
-use pyo3::buffer::{Element, PyBuffer, PyUntypedBuffer};
-use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
@@ -23,7 +23,7 @@ use pyengine_grammar_compiler::context::GrammarContext;
 use pyengine_kv_allocator::KvAllocator as Blocks;
 use pyengine_messages::Message;
 use pyengine_scheduler::step::buffers::ROW_DTYPE;
-use pyengine_scheduler::{DeviceTimes, LogProbs, Planner, PlannerConfig, StepLayout, StepResults};
+use pyengine_scheduler::{Planner, PlannerConfig, StepLayout};
 use pyengine_speculation::{Source, SpeculationConfig};
 use pyengine_telemetry::now_ns;
 
@@ -36,7 +36,10 @@ pub(super) struct PyStepLayout {
 #[pymethods]
 impl PyStepLayout {
     #[new]
-    #[pyo3(signature = (max_tokens, max_rows, max_pages, *, max_draft = 0, vocab_size, tables = 1))]
+    #[pyo3(signature = (
+        max_tokens, max_rows, max_pages, *, max_draft = 0, vocab_size, tables = 1, hidden_size = 0,
+    ))]
+    #[allow(clippy::too_many_arguments, reason = "keywords on the Python side")]
     fn new(
         max_tokens: usize,
         max_rows: usize,
@@ -44,11 +47,12 @@ impl PyStepLayout {
         max_draft: usize,
         vocab_size: usize,
         tables: usize,
+        hidden_size: usize,
     ) -> PyResult<Self> {
         guarded(|| {
             StepLayout::new(max_tokens, max_rows, max_pages, max_draft, vocab_size)?.with_tables(tables)
         })
-        .map(|inner| Self { inner })
+        .map(|inner| Self { inner: inner.with_hidden_size(hidden_size) })
     }
 
     #[getter]
@@ -83,12 +87,43 @@ impl PyStepLayout {
         Ok(fields)
     }
 
+    /// The width of each field that is a table.
+    fn widths<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let widths = PyDict::new(py);
+        for field in self.inner.fields() {
+            if let Some(width) = field.width {
+                widths.set_item(field.name, width)?;
+            }
+        }
+        Ok(widths)
+    }
+
+    #[pyo3(signature = (buffers, padding = 0))]
+    fn planned_ranges(&self, buffers: &Bound<'_, PyAny>, padding: usize) -> PyResult<Vec<(usize, usize)>> {
+        let buffer = StepMemory::get(buffers)?;
+        guarded(|| self.inner.planned_ranges(buffer.bytes(), padding)).map(pairs)
+    }
+
+    fn late_ranges(&self, buffers: &Bound<'_, PyAny>) -> PyResult<Vec<(usize, usize)>> {
+        let buffer = StepMemory::get(buffers)?;
+        guarded(|| self.inner.late_ranges(buffer.bytes())).map(pairs)
+    }
+
+    fn result_ranges(&self, buffers: &Bound<'_, PyAny>) -> PyResult<Vec<(usize, usize)>> {
+        let buffer = StepMemory::get(buffers)?;
+        guarded(|| self.inner.result_ranges(buffer.bytes())).map(pairs)
+    }
+
     /// The meaning of each field.
     fn meanings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let meanings = PyDict::new(py);
         self.inner.fields().iter().try_for_each(|field| meanings.set_item(field.name, field.doc.trim()))?;
         Ok(meanings)
     }
+}
+
+fn pairs(ranges: Vec<std::ops::Range<usize>>) -> Vec<(usize, usize)> {
+    ranges.into_iter().map(|range| (range.start, range.end)).collect()
 }
 
 /// The fields of a sampling row as numpy takes them; see the stub.
@@ -230,34 +265,11 @@ impl PyPlanner {
         Ok((told.collect(), left.into_iter().map(|key| (key.frontend, key.request)).collect()))
     }
 
-    #[pyo3(signature = (sampled, counts, logprobs = None, pooled = None, prompt_logprobs = None, failed = None,
-                        device = None))]
-    #[expect(clippy::too_many_arguments, reason = "all by name or in order of `Sampled`")]
-    fn commit(
-        &self,
-        sampled: &Bound<'_, PyAny>,
-        counts: &Bound<'_, PyAny>,
-        logprobs: Option<Arrays<'_>>,
-        pooled: Option<Bound<'_, PyAny>>,
-        prompt_logprobs: Option<Arrays<'_>>,
-        failed: Option<Vec<(usize, String)>>,
-        device: Option<(u64, (u64, u64), u64)>,
-    ) -> PyResult<usize> {
-        let (sampled, counts) = (int32(sampled)?, int32(counts)?);
-        let (sampled, counts) = (elements(&sampled), elements(&counts));
-        let (logprobs, prompts) = (table(logprobs)?, table(prompt_logprobs)?);
-        let pooled = pooled.map(|pooled| numbers::<f32>(&pooled)).transpose()?;
-        let pooled = pooled.as_ref().map_or(&[][..], elements);
-        let results = StepResults {
-            sampled,
-            counts,
-            logprobs: logprobs.as_ref().map(LogProbTable::view),
-            pooled,
-            prompt_logprobs: prompts.as_ref().map(LogProbTable::view),
-            failed: failed.as_deref().unwrap_or_default(),
-            device: device.map(|(start_ns, waited, end_ns)| DeviceTimes { start_ns, waited, end_ns }),
-        };
-        self.work(|planner, blocks| planner.commit(blocks, &results, now_ns()))
+    #[pyo3(signature = (buffers, failed = None))]
+    fn commit(&self, buffers: &Bound<'_, PyAny>, failed: Option<Vec<(usize, String)>>) -> PyResult<usize> {
+        let buffer = StepMemory::get(buffers)?;
+        let failed = failed.unwrap_or_default();
+        self.work(|planner, blocks| planner.commit(blocks, buffer.bytes(), &failed, now_ns()))
     }
 
     fn send(&self) -> PyResult<()> {
@@ -337,53 +349,11 @@ impl StepMemory {
     }
 }
 
-pub(super) fn int32(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<i32>> {
-    numbers(object).map_err(|error| match error.is_instance_of::<PyTypeError>(object.py()) {
-        true => PyTypeError::new_err("tokens and counts must be buffers of int32"),
-        false => error,
-    })
-}
-
-fn numbers<T: Element>(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<T>> {
-    let buffer: PyBuffer<T> = PyBuffer::get(object)
-        .map_err(|_| PyTypeError::new_err("log-probabilities and vectors must be buffers of float32"))?;
-    if !buffer.is_c_contiguous() {
-        return Err(PyBufferError::new_err("what was sampled must be contiguous"));
-    }
-    Ok(buffer)
-}
-
-pub(super) fn elements<T: Element>(buffer: &PyBuffer<T>) -> &[T] {
-    match buffer.item_count() {
-        0 => &[],
-        // SAFETY: contiguous, aligned and of this type, as `PyBuffer` has checked; held as long as the slice; not
-        // written meanwhile, as the stub asks.
-        length => unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast::<T>(), length) },
-    }
-}
-
 /// A request's key: its frontend, its number there.
 type KeyTuple = (u32, u64);
 
 /// A row whose logits are to be changed: request, logits, length of its prompt, what it asks for, its new tokens.
 type ProcessedTuple<'py> = (KeyTuple, usize, u32, Option<Bound<'py, PyBytes>>, Bound<'py, PyBytes>);
-
-/// Log-probabilities as a runner gives them: tokens, theirs, those of the chosen tokens.
-type Arrays<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
-
-/// Their memory.
-struct LogProbTable(PyBuffer<i32>, PyBuffer<f32>, PyBuffer<f32>);
-
-impl LogProbTable {
-    fn view(&self) -> LogProbs<'_> {
-        LogProbs { tokens: elements(&self.0), logprobs: elements(&self.1), chosen: elements(&self.2) }
-    }
-}
-
-fn table(arrays: Option<Arrays<'_>>) -> PyResult<Option<LogProbTable>> {
-    let Some((tokens, logprobs, chosen)) = arrays else { return Ok(None) };
-    Ok(Some(LogProbTable(int32(&tokens)?, numbers(&logprobs)?, numbers(&chosen)?)))
-}
 
 /// After a panic the state may be half changed, but `abort_all` must still be tried: poison is no reason to stop.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -21,7 +21,7 @@ use super::queue::{Queue, policy};
 use super::step::buffers::StepLayout;
 use super::step::plan::Room;
 use super::step::sequence_table::RequestId;
-use super::step::{StepResults, Steps, holds};
+use super::step::{DeviceTimes, Steps, holds};
 use pyengine_base::error::{Error, Result};
 use pyengine_grammar::Compiler;
 use pyengine_kv_allocator::KvAllocator;
@@ -153,6 +153,7 @@ impl Planner {
         let mut record = self.steps.record(now_ns);
         self.timeline.set_step(record.number);
         self.steps.fill(kv, &self.layout, &mut buffers, &mut record, &mut self.features);
+        self.layout.forget_results(bytes)?;
         let rows = record.rows.len();
         if !in_flight {
             self.timeline.set_in_flight_since(now_ns);
@@ -242,15 +243,26 @@ impl Planner {
         sent
     }
 
-    /// Takes what the device made of the oldest step in flight at `now_ns`; returns how many requests ended. Their tokens
-    /// wait for [`send`](Self::send).
-    pub fn commit(&mut self, kv: &mut KvAllocator, results: &StepResults<'_>, now_ns: u64) -> Result<usize> {
-        let record = self.land_checked(results)?;
+    /// Takes the results of the oldest step in flight, which are in `bytes`, its buffers; returns how many requests ended.
+    /// Their tokens wait for [`send`](Self::send).
+    ///
+    /// `failed` are the logits of rows whose logits processors failed, ascending, and why: their requests end with an error.
+    pub fn commit(
+        &mut self,
+        kv: &mut KvAllocator,
+        bytes: &mut [u8],
+        failed: &[(usize, String)],
+        now_ns: u64,
+    ) -> Result<usize> {
+        let layout = self.layout;
+        let results = layout.view(bytes)?;
+        let record = self.land_checked(&results)?;
         self.now_ns = now_ns;
         let before = self.requests.len();
-        let accepted = self.commit_rows(kv, &record, results);
+        let accepted = self.commit_rows(kv, &record, &results, failed);
         let ended = before - self.requests.len();
-        self.features.drafts.observe(&record, accepted, ended, results.device.as_ref());
+        let times = DeviceTimes::read(results.device_times);
+        self.features.drafts.observe(&record, accepted, ended, times.as_ref());
         self.recycle(record);
         self.timeline.end_span(Stage::Commit);
         Ok(ended)

@@ -5,7 +5,7 @@ use pyengine_kernels_cpu::sampler::SamplingRow;
 use pyengine_kv_allocator::KvAllocator;
 use pyengine_mailbox::Mailbox;
 use pyengine_messages::{Message, RequestKey, Submit};
-use pyengine_scheduler::{Planner, PlannerConfig, StepLayout, StepResults};
+use pyengine_scheduler::{Planner, PlannerConfig, StepLayout};
 use pyengine_telemetry::{Recorder, Track};
 
 const SEQUENCES: usize = 64;
@@ -36,9 +36,9 @@ struct Engine {
     planner: Planner,
     inbox: Mailbox,
     detokenizer: Mailbox,
-    buffer: Vec<u64>,
-    sampled: Vec<i32>,
-    counts: Vec<i32>,
+    layout: StepLayout,
+    /// One is planned into while the other's step is in flight.
+    buffers: [Vec<u64>; 2],
     received: Vec<u8>,
 }
 
@@ -62,17 +62,8 @@ impl Engine {
         let timeline = Recorder::new(1 << 10).unwrap().timeline(Track::Scheduler);
         let planner = Planner::new(config, layout, &kv, sink, limit, timeline).unwrap();
         let inbox = Mailbox::new(1 << 16).unwrap();
-        let buffer = vec![0; layout.nbytes() / 8];
-        Self {
-            kv,
-            planner,
-            inbox,
-            detokenizer,
-            buffer,
-            sampled: Vec::new(),
-            counts: vec![1; SEQUENCES],
-            received: Vec::new(),
-        }
+        let buffers = [(); 2].map(|()| vec![0; layout.nbytes() / 8]);
+        Self { kv, planner, inbox, detokenizer, layout, buffers, received: Vec::new() }
     }
 
     fn plan(&mut self) -> usize {
@@ -80,15 +71,19 @@ impl Engine {
         let others = self.planner.drain(&mut self.kv, |message| inbox.receive(message), 0).unwrap();
         assert!(others.is_empty());
         // SAFETY: every byte of a u64 is a u8.
-        let bytes = unsafe { self.buffer.align_to_mut::<u8>() }.1;
-        self.planner.plan(&mut self.kv, bytes, 0).unwrap()
+        let bytes = unsafe { self.buffers[0].align_to_mut::<u8>() }.1;
+        let rows = self.planner.plan(&mut self.kv, bytes, 0).unwrap();
+        self.buffers.swap(0, 1);
+        rows
     }
 
     fn commit(&mut self) {
-        self.sampled.clear();
-        self.sampled.resize(SEQUENCES, 7);
-        let results = StepResults { sampled: &self.sampled, counts: &self.counts, ..StepResults::default() };
-        assert_eq!(self.planner.commit(&mut self.kv, &results, 1).unwrap(), 0);
+        // SAFETY: every byte of a u64 is a u8.
+        let bytes = unsafe { self.buffers[0].align_to_mut::<u8>() }.1;
+        let results = self.layout.view(bytes).unwrap();
+        results.sampled_tokens[..SEQUENCES].fill(7);
+        results.sampled_counts[..SEQUENCES].fill(1);
+        assert_eq!(self.planner.commit(&mut self.kv, bytes, &[], 1).unwrap(), 0);
         while self.detokenizer.receive(&mut self.received).unwrap() {}
     }
 }

@@ -10,8 +10,6 @@ from pyengine.model.step_fields import SAMPLING_ROW, StepFields
 # torch has no arithmetic on unsigned words; the bits are the same.
 _SIGNED = {"uint32": "int32"}
 
-_PENALTIES = ("penalty_token", "penalty_factor", "penalty_add")
-
 
 class DeviceStep(StepFields[torch.Tensor]):
     """A tensor for each field of a step, by its name.
@@ -21,8 +19,8 @@ class DeviceStep(StepFields[torch.Tensor]):
     the same bits. There is one for all steps, which a device works on in their order: the copy of a
     step comes behind the last kernel of the step before. On the CPU the block is the host's own::
 
-        host     header | token_ids | ... | page_indices ...... | penalties ... | mask .........
-        device   └────────── take() ──────────────┘ used        └┘ used  take_late() ┘ used
+        host     header | token_ids | ... | page_indices ... | penalties ... | mask ... | results
+        device   └────────── take() ────────────────┘ used     └┘ used  take_late() ┘  give_back()
 
     Attributes:
         host: The host's side of the step in flight.
@@ -44,18 +42,17 @@ class DeviceStep(StepFields[torch.Tensor]):
             self.memory = torch.from_numpy(host.memory)
         else:
             self.memory = torch.zeros(layout.nbytes, dtype=torch.uint8, device=device)
-        fields = layout.fields()
-        for name, (dtype, offset, count) in fields.items():
+        for name, (dtype, offset, count) in layout.fields().items():
             numpy_type = np.dtype(dtype)
             # Rows of rules are read by words.
             kind = "int32" if numpy_type.names else _SIGNED.get(dtype, dtype)
             end = offset + count * numpy_type.itemsize
             setattr(self, name, self.memory[offset:end].view(getattr(torch, kind)))
         self.sampling = self.sampling.view(-1, SAMPLING_ROW.itemsize // 4)
-        self.mask = self.mask.view(-1, layout.mask_words)
+        for name, width in layout.widths().items():
+            setattr(self, name, getattr(self, name).view(-1, max(width, 1)))
         self.split_tables(layout.tables)
-        self._starts = {name: offset for name, (_, offset, _) in fields.items()}
-        self._mask_bytes = 4 * layout.mask_words
+        self._layout = layout
 
     def take(self, host: StepBuffers, memory: torch.Tensor, pages: int) -> None:
         """Queue the copy of a step: all but its masks and penalties, in one piece.
@@ -70,13 +67,7 @@ class DeviceStep(StepFields[torch.Tensor]):
         """
         self.host = host
         if not self._shared:
-            self._copy(memory, 0, self._starts["page_indices"] + 4 * pages)
-            if rows := host.num_pooled_rows:
-                self._copy(memory, self._starts["pool_token"], 4 * host.num_pooled_tokens)
-                self._copy(memory, self._starts["pool_start"], 4 * (rows + 1))
-            if logits := host.num_prompt_logits:
-                self._copy(memory, self._starts["prompt_token"], 4 * logits)
-                self._copy(memory, self._starts["prompt_target"], 4 * logits)
+            self._copy(memory, self._layout.planned_ranges(host.memory, pages - host.num_pages))
         elif memory.data_ptr() != self.memory.data_ptr():
             raise ValueError("where memory is shared, a step is where it was planned")
 
@@ -89,19 +80,17 @@ class DeviceStep(StepFields[torch.Tensor]):
                 penalties.
         """
         host = self.host
-        masks, penalties = host.num_masks, host.num_penalties
-        if penalties:
+        if penalties := host.num_penalties:
             host.penalty_start[host.num_logits + 1 : rows + 1] = penalties
-        if self._shared:
-            return
-        if penalties:
-            lengths = {"penalty_start": rows + 1, **dict.fromkeys(_PENALTIES, penalties)}
-            for name, length in lengths.items():
-                self._copy(memory, self._starts[name], 4 * length)
-        if masks:
-            self._copy(memory, self._starts["mask_row"], 4 * host.num_logits)
-            self._copy(memory, self._starts["mask"], masks * self._mask_bytes)
+        if not self._shared:
+            self._copy(memory, self._layout.late_ranges(host.memory))
 
-    def _copy(self, memory: torch.Tensor, start: int, nbytes: int) -> None:
-        end = start + nbytes
-        self.memory[start:end].copy_(memory[start:end], non_blocking=True)
+    def give_back(self, memory: torch.Tensor) -> None:
+        """Queue the copy of the step's results to ``memory``, which is as at :meth:`take`."""
+        if not self._shared:
+            for start, end in self._layout.result_ranges(self.host.memory):
+                memory[start:end].copy_(self.memory[start:end], non_blocking=True)
+
+    def _copy(self, memory: torch.Tensor, ranges: list[tuple[int, int]]) -> None:
+        for start, end in ranges:
+            self.memory[start:end].copy_(memory[start:end], non_blocking=True)

@@ -14,7 +14,7 @@ from pyengine.kernels.sampling import reference as sampling_reference
 from pyengine.kernels.sampling import sample as sampling
 from pyengine.kernels.sampling.inputs import SamplingInputs
 from pyengine.model.torch.device.device_step import DeviceStep
-from pyengine.model.torch.outputs.results import Results, Wanted
+from pyengine.model.torch.outputs.wanted import Wanted
 
 Call = Callable[..., None]
 
@@ -26,7 +26,6 @@ class TorchSampler:
     behind.
 
     Attributes:
-        results: Of the step.
         last_token: int32 [2 * slots of the sequence table]: by slot the last token, and behind
             those the one before it.
         right_drafts: int32 [slots]: how many drafts of its last row held.
@@ -44,8 +43,7 @@ class TorchSampler:
             **{field.name: getattr(step, field.name) for field in fields(SamplingInputs)}
         )
         numbers: dict[str, Any] = {"dtype": torch.int32, "device": device}
-        self.results = Results(layout, torch.zeros(Results.size(layout), **numbers))
-        self._compacted = torch.zeros_like(self.results.tokens)
+        self._compacted = torch.zeros_like(step.sampled_tokens)
         self._before = torch.zeros(len(step.penalty_add), device=device)
         self.last_token = torch.zeros(2 * max_sequences, **numbers)
         self.right_drafts = torch.zeros(max_sequences, **numbers)
@@ -111,7 +109,7 @@ class TorchSampler:
             again: Makes ``logits`` anew, which others have changed; log-probabilities are those of
                 the model's own.
         """
-        step, results = self._step, self.results
+        step = self._step
         if wanted.penalized:
             entries = (
                 step.penalty_start,
@@ -122,7 +120,7 @@ class TorchSampler:
             kept = self._before if wanted.top >= 0 and again is None else None
             self._apply_penalties(logits, *entries, first, kept)
         sample = self._greedy if wanted.greedy else self._sample
-        sample(self._inputs, logits, results.tokens, first)
+        sample(self._inputs, logits, step.sampled_tokens, first)
         if wanted.top < 0:
             return
         if again is not None:
@@ -132,10 +130,10 @@ class TorchSampler:
         rows = slice(first, first + len(logits))
         self._top(
             logits,
-            results.tokens[rows],
-            results.top_tokens[rows, : wanted.top],
-            results.top_logprobs[rows, : wanted.top],
-            results.chosen[rows],
+            step.sampled_tokens[rows],
+            step.top_tokens[rows, : wanted.top],
+            step.top_logprobs[rows, : wanted.top],
+            step.sampled_logprobs[rows],
         )
 
     def verify(self) -> None:
@@ -145,9 +143,9 @@ class TorchSampler:
             self._inputs,
             step.header,
             step.token_ids,
-            self.results.tokens,
+            step.sampled_tokens,
             step.sample_sequence,
-            self.results.counts,
+            step.sampled_counts,
             self._compacted,
             self.last_token,
             self.right_drafts,

@@ -4,15 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-import torch
-
 from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
-from pyengine.model.runner import Sampled
 from pyengine.model.torch.device.graphs import Key
 from pyengine.model.torch.device.queue import DeviceQueue, EventMark
-from pyengine.model.torch.outputs.prompt_scores import Scores
-from pyengine.model.torch.outputs.results import Results
 
 
 class StepOwner(Protocol):
@@ -21,28 +16,21 @@ class StepOwner(Protocol):
     def sample(self, step: "TorchStep") -> None:
         """Queue the sampling of the step's tokens."""
 
-    def wait(self, step: "TorchStep") -> Sampled:
-        """Wait for the step's tokens."""
+    def wait(self, step: "TorchStep") -> StepBuffers:
+        """Wait for the step's results."""
 
 
 class HostSet:
-    """Host memory of one step: buffers to plan into, and results; several sets take turns.
+    """Host memory of one step and its results; several sets take turns.
 
     Attributes:
         memory: uint8 [layout.nbytes], the buffers' memory.
         buffers: The planned step.
-        results: Its sampled tokens.
-        pooled: float32 [most rows, hidden_size], sums of its rows that pool; None before the first.
-        scores: Log-probabilities of its prompts; None before the first.
     """
 
     def __init__(self, layout: StepLayout, queue: DeviceQueue) -> None:
         self.memory = queue.host_memory(layout.nbytes)
         self.buffers = StepBuffers(layout, self.memory.numpy())
-        memory = queue.host_memory(4 * Results.size(layout))
-        self.results = Results(layout, memory.view(torch.int32))
-        self.pooled: torch.Tensor | None = None
-        self.scores: Scores | None = None
 
 
 class TorchStep:
@@ -83,6 +71,6 @@ class TorchStep:
         """Queue the sampling of its tokens."""
         self._runner.sample(self)
 
-    def wait(self) -> Sampled:
-        """Wait for its tokens."""
+    def wait(self) -> StepBuffers:
+        """Wait for its results; returns its buffers, which have them."""
         return self._runner.wait(self)

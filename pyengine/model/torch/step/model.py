@@ -5,7 +5,6 @@ from typing import Protocol
 import torch
 
 from pyengine.model.batch import StepBuffers
-from pyengine.model.runner import Sampled
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.device.device_step import DeviceStep
 from pyengine.model.torch.outputs.sampler import TorchSampler
@@ -42,7 +41,7 @@ class Drafter(Protocol):
         ``sampler`` has what the step before chose.
         """
 
-    def learn(self, buffers: StepBuffers, sampled: Sampled) -> None:
+    def learn(self, buffers: StepBuffers) -> None:
         """Take the tokens that a step sampled."""
 
     def close(self) -> None:

@@ -17,8 +17,8 @@ from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.device.device_step import DeviceStep
 from pyengine.model.torch.device.graphs import MAX_TOKENS, Graphs, bucket, mixed_bucket
-from pyengine.model.torch.outputs.results import Wanted
 from pyengine.model.torch.outputs.sampler import TorchSampler
+from pyengine.model.torch.outputs.wanted import Wanted
 from pyengine.model.torch.step.in_flight import TorchStep
 from pyengine.model.torch.step.model import Drafter, StepModel
 

@@ -151,10 +151,10 @@ impl DraftCache {
     }
 
     /// The tokens that a step put where the device filled them in: see [`DraftPasses::learn`](super::DraftPasses::learn).
-    pub fn learn(&mut self, step: &StepBuffers<'_>, rows: usize, sampled: &[i32], counts: &[i32]) {
-        for (at, &counted) in counts[..rows].iter().enumerate() {
+    pub fn learn(&mut self, step: &StepBuffers<'_>, rows: usize) {
+        for (at, &counted) in step.sampled_counts[..rows].iter().enumerate() {
             let drafts = step.device_drafts[at].max(0) as usize;
-            let tokens = &sampled[step.logit_start[at] as usize..][..counted.max(0) as usize];
+            let tokens = &step.sampled_tokens[step.logit_start[at] as usize..][..counted.max(0) as usize];
             let Some((&last, right)) = tokens.split_last() else { continue };
             let row = step.sample_rows[at] as usize;
             let slot = self.slot(step.sample_sequence[at]);

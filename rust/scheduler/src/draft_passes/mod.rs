@@ -152,28 +152,20 @@ impl DraftPasses {
     /// Records the tokens that a step sampled, as the planner gets them: `sampled` has a token for each of its logits,
     /// `counts` for each sampling row how many of them hold. Call it where the device feeds steps and passes, before the
     /// step after the next begins.
-    pub fn learn(&mut self, step: &mut [u8], sampled: &[i32], counts: &[i32]) -> Result<()> {
+    pub fn learn(&mut self, step: &mut [u8]) -> Result<()> {
         let step = self.step.view(step)?;
         let rows = count(&step, header::NUM_SAMPLED)?;
-        if counts.len() < rows || sampled.len() < count(&step, header::NUM_LOGITS)? {
-            return Err(Error::InvalidArgument("a step chooses a token for each of its logits".into()));
-        }
-        self.cache.learn(&step, rows, sampled, counts);
+        self.cache.learn(&step, rows);
         Ok(())
     }
 
     /// Lays out the next pass of the step that was begun, in `pass`; returns how many tokens it has and how many it
     /// samples, `None` if there is none, and all drafts are in `step`.
     ///
-    /// `chosen` begins with the tokens of the pass before, one for each of its sampling rows.
-    pub fn next(
-        &mut self,
-        step: &mut [u8],
-        pass: &mut [u8],
-        chosen: &[i32],
-    ) -> Result<Option<(usize, usize)>> {
+    /// The results in `pass` are those of the pass before.
+    pub fn next(&mut self, step: &mut [u8], pass: &mut [u8]) -> Result<Option<(usize, usize)>> {
         let mut step = self.step.view(step)?;
-        self.take(&mut step, chosen)?;
+        self.take(&mut step, self.pass.view(pass)?.sampled_tokens)?;
         self.lay_out_pass(&step, pass)
     }
 

@@ -6,15 +6,12 @@
 use super::per_request::PerRequest;
 use super::row_feature::RowFeature;
 use crate::step::StepRecord;
-use crate::step::buffers::{StepBuffers, header};
+use crate::step::buffers::{MAX_LOGPROBS, StepBuffers, header};
 use crate::step::fill::SampledRow;
 use crate::step::sequence_table::RequestId;
 use pyengine_base::error::{Error, Result};
 use pyengine_messages::{Extension, Submit};
 use serde::{Deserialize, Serialize};
-
-/// Most likely tokens that a request may want the log-probabilities of.
-pub(super) const MAX_LOGPROBS: u8 = 20;
 
 /// Asks for the log-probability of each token of the answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,10 +24,10 @@ impl Extension for LogProbsExtension {
     const TAG: &'static str = "logprobs";
 }
 
-/// The log-probabilities of a step, by its logits; those of rows that want none may be anything.
+/// The log-probabilities of a step; those of rows that want none may be anything.
 #[derive(Debug, Clone, Copy)]
-pub struct LogProbs<'a> {
-    /// The most likely tokens of each, as many for all; -1 where there are no more.
+pub(crate) struct LogProbs<'a> {
+    /// The most likely tokens of each, [`MAX_LOGPROBS`].
     pub tokens: &'a [i32],
     /// Their log-probabilities.
     pub logprobs: &'a [f32],
@@ -38,14 +35,27 @@ pub struct LogProbs<'a> {
     pub chosen: &'a [f32],
 }
 
-impl LogProbs<'_> {
+impl<'a> LogProbs<'a> {
+    /// Those of the step's logits.
+    pub fn of_answers(results: &'a StepBuffers<'_>) -> Self {
+        Self { tokens: results.top_tokens, logprobs: results.top_logprobs, chosen: results.sampled_logprobs }
+    }
+
+    /// Those of its logits of prompts.
+    pub fn of_prompts(results: &'a StepBuffers<'_>) -> Self {
+        Self {
+            tokens: results.prompt_top_tokens,
+            logprobs: results.prompt_top_logprobs,
+            chosen: results.prompt_logprobs,
+        }
+    }
+
     /// Appends those of `rows` logits from `first` on, `count` most likely tokens of each.
     pub(super) fn write(&self, first: usize, rows: usize, count: usize, out: &mut Vec<u8>) {
-        let width = self.tokens.len() / self.chosen.len().max(1);
         for row in first..first + rows {
             out.extend_from_slice(&[0; 4]);
             out.extend_from_slice(&self.chosen[row].to_le_bytes());
-            for at in row * width..row * width + count {
+            for at in row * MAX_LOGPROBS..row * MAX_LOGPROBS + count {
                 out.extend_from_slice(&self.tokens[at].to_le_bytes());
                 out.extend_from_slice(&self.logprobs[at].to_le_bytes());
             }
@@ -86,7 +96,7 @@ impl WantedLogProbs {
 impl RowFeature for WantedLogProbs {
     fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32]) -> Result<()> {
         let Some(LogProbsExtension { count }) = submit.extensions.get()? else { return Ok(()) };
-        if count > MAX_LOGPROBS {
+        if usize::from(count) > MAX_LOGPROBS {
             return Err(Error::InvalidArgument("a request's log-probabilities are out of range".into()));
         }
         self.requests.insert(id, count);
@@ -118,20 +128,4 @@ impl RowFeature for WantedLogProbs {
     fn leave(&mut self, id: RequestId) {
         self.requests.remove(id);
     }
-}
-
-/// Checks that a step of `logits` that want at most `wanted` log-probabilities has got them.
-pub(crate) fn check(wanted: Option<u8>, logits: usize, logprobs: Option<LogProbs<'_>>) -> Result<()> {
-    let Some(most) = wanted else { return Ok(()) };
-    let invalid = |message: &str| Err(Error::InvalidArgument(message.into()));
-    let Some(LogProbs { tokens, logprobs, chosen }) = logprobs else {
-        return invalid("the step wants log-probabilities, and got none");
-    };
-    if chosen.len() != logits || tokens.len() != logprobs.len() || !tokens.len().is_multiple_of(logits) {
-        return invalid("log-probabilities are not as many as the step's logits");
-    }
-    if tokens.len() / logits < usize::from(most) {
-        return invalid("the step wants the log-probabilities of more tokens");
-    }
-    Ok(())
 }

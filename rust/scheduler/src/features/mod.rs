@@ -77,7 +77,7 @@ impl Features {
             grammars: Grammars::default(),
             penalties: PenaltyBudget::new(layout, config.max_sequences),
             logprobs: WantedLogProbs::default(),
-            pooling: Pools::default(),
+            pooling: Pools::new(layout),
             prompts: PromptScores::default(),
             processors: Processors::default(),
             drafts: Drafts::default(),

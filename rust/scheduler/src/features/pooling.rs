@@ -15,7 +15,7 @@
 use super::per_request::PerRequest;
 use super::row_feature::RowFeature;
 use crate::step::StepRecord;
-use crate::step::buffers::{StepBuffers, header};
+use crate::step::buffers::{StepBuffers, StepLayout, header};
 use crate::step::fill::SampledRow;
 use crate::step::sequence_table::RequestId;
 use pyengine_base::error::{Error, Result};
@@ -51,8 +51,9 @@ struct Pool {
 }
 
 /// The requests that pool.
-#[derive(Default)]
 pub(crate) struct Pools {
+    /// Numbers of a vector; 0 where steps have no room for any.
+    hidden_size: usize,
     requests: PerRequest<Pool>,
     /// Rows of the step that pool, and the tokens whose states they want.
     rows: usize,
@@ -60,6 +61,11 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
+    /// For steps of `layout`.
+    pub fn new(layout: &StepLayout) -> Self {
+        Self { hidden_size: layout.hidden_size(), requests: PerRequest::default(), rows: 0, tokens: 0 }
+    }
+
     /// Writes which states a row of the step wants, whose tokens are `first..end`, the sequence's last among them if it
     /// `completes` it. False if it wants none.
     pub fn write_row(
@@ -136,6 +142,9 @@ impl RowFeature for Pools {
         if submit.max_tokens != 1 || tokens.len() != submit.prompt_length as usize {
             return Err(Error::InvalidArgument("a request that pools has a prompt, and no tokens".into()));
         }
+        if self.hidden_size == 0 {
+            return Err(Error::InvalidArgument("steps of this engine have no room for vectors".into()));
+        }
         self.requests.insert(id, Pool { pooling, sum: Vec::new() });
         Ok(())
     }
@@ -146,25 +155,12 @@ impl RowFeature for Pools {
 
     fn write(&mut self, _row: &SampledRow, _out: &mut StepBuffers<'_>) {}
 
-    fn end_step(&mut self, header: &mut [i64], record: &mut StepRecord) {
+    fn end_step(&mut self, header: &mut [i64], _record: &mut StepRecord) {
         header[header::NUM_POOLED_ROWS] = self.rows as i64;
         header[header::NUM_POOLED_TOKENS] = self.tokens as i64;
-        record.pooled_rows = self.rows;
     }
 
     fn leave(&mut self, id: RequestId) {
         self.requests.remove(id);
-    }
-}
-
-/// The width of the vectors of a step of so many pooled rows, which `pooled` has; 0 where there are none.
-pub(crate) fn width(rows: usize, pooled: &[f32]) -> Result<usize> {
-    match rows {
-        0 => Ok(0),
-        _ if !pooled.is_empty() && pooled.len().is_multiple_of(rows) => Ok(pooled.len() / rows),
-        _ => Err(Error::InvalidArgument(format!(
-            "the step has {rows} rows that pool, and {} numbers are no vectors of them",
-            pooled.len()
-        ))),
     }
 }

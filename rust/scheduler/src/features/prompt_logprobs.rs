@@ -13,13 +13,13 @@
 //! lies before the first token that is still wanted. What was sent is not made again after a preemption, nor after a
 //! restart, whose submission says how much the frontend has. O(tokens) a row that wants them.
 
-use super::logprobs::{LogProbs, MAX_LOGPROBS};
+use super::logprobs::LogProbs;
 use super::per_request::PerRequest;
 use super::pooling::PoolingExtension;
 use super::row_feature::RowFeature;
 use crate::outbox::Outbox;
 use crate::step::StepRecord;
-use crate::step::buffers::{StepBuffers, header};
+use crate::step::buffers::{MAX_LOGPROBS, StepBuffers, header};
 use crate::step::fill::SampledRow;
 use crate::step::sequence_table::RequestId;
 use pyengine_base::error::{Error, Result};
@@ -120,7 +120,7 @@ impl RowFeature for PromptScores {
     fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32]) -> Result<()> {
         let Some(PromptLogProbsExtension { count, first }) = submit.extensions.get()? else { return Ok(()) };
         let pools = submit.extensions.has::<PoolingExtension>();
-        if count > MAX_LOGPROBS || first >= submit.prompt_length || pools {
+        if usize::from(count) > MAX_LOGPROBS || first >= submit.prompt_length || pools {
             return Err(Error::InvalidArgument("a prompt's log-probabilities are out of range".into()));
         }
         let end = submit.prompt_length - 1;
@@ -134,11 +134,9 @@ impl RowFeature for PromptScores {
 
     fn write(&mut self, _row: &SampledRow, _out: &mut StepBuffers<'_>) {}
 
-    fn end_step(&mut self, header: &mut [i64], record: &mut StepRecord) {
+    fn end_step(&mut self, header: &mut [i64], _record: &mut StepRecord) {
         header[header::NUM_PROMPT_LOGITS] = self.logits as i64;
         header[header::MAX_PROMPT_LOGPROBS] = i64::from(self.most);
-        record.prompt_logits = self.logits;
-        record.prompt_logprobs = self.most;
     }
 
     fn leave(&mut self, id: RequestId) {

@@ -7,6 +7,7 @@ use super::device::Device;
 use super::model::VOCABULARY;
 
 /// The results of a step.
+#[derive(Clone, Default)]
 pub(super) struct Outcome {
     pub(super) tokens: Vec<i32>,
     pub(super) counts: Vec<i32>,
@@ -20,6 +21,7 @@ pub(super) struct Outcome {
 }
 
 /// A row of a computed step.
+#[derive(Clone)]
 pub(super) struct RowTrace {
     // Where it found the KV before its own tokens, and where it wrote theirs.
     pub(super) read: Vec<usize>,

@@ -3,16 +3,17 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use super::super::{DetokenizerSink, DeviceTimes, LogProbs, Planner, PlannerConfig, StepLayout, StepResults};
+use super::super::{DetokenizerSink, Planner, PlannerConfig, StepLayout};
 use super::device::Device;
 use super::expected::{Expected, ask};
 use super::grammar::Slow;
 use super::model::{STOP_TOKEN, rules};
+use super::outcome::Outcome;
 use super::setup::{Drafts, Setup};
 use super::streams::Stream;
 use crate::features::drafts::PredictionExtension;
-use crate::step::buffers::header;
-use pyengine_base::error::Error;
+use crate::step::buffers::{MAX_LOGPROBS, header};
+use pyengine_base::error::{Error, Result};
 use pyengine_kv_allocator::KvAllocator;
 use pyengine_messages::{FinishReason, Message, RequestKey, Submit};
 use pyengine_speculation::{Source, SpeculationConfig};
@@ -24,6 +25,7 @@ pub(super) struct World {
     pub(super) planner: Planner,
     pub(super) device: Device,
     pub(super) words: Vec<u64>,
+    results: Vec<u64>,
     pub(super) ring: Arc<Mutex<(VecDeque<Vec<u8>>, usize)>>,
     pub(super) inbox: VecDeque<Vec<u8>>,
     pub(super) expected: HashMap<RequestKey, Expected>,
@@ -49,6 +51,7 @@ impl World {
                 .unwrap()
                 .with_tables(windows.clone().count())
                 .unwrap()
+                .with_hidden_size(2)
                 .with_max_penalties(setup.max_penalties);
         let ring = Arc::new(Mutex::new((VecDeque::new(), usize::MAX)));
         let sink_ring = Arc::clone(&ring);
@@ -105,6 +108,7 @@ impl World {
             planner,
             device,
             words: vec![0; layout.nbytes() / 8],
+            results: vec![0; layout.nbytes() / 8],
             ring,
             inbox: VecDeque::new(),
             expected: HashMap::new(),
@@ -241,25 +245,36 @@ impl World {
     /// Commits the oldest step, whose tokens wait to be sent.
     pub(super) fn commit_only(&mut self) -> bool {
         let Some(result) = self.device.results.pop_front() else { return false };
-        let pairs: Vec<i32> = (0..2 * result.tokens.len() as i32).collect();
-        let values: Vec<f32> = pairs.iter().map(|pair| *pair as f32).collect();
-        let logprobs = result.logprobs.as_ref();
-        let logprobs = logprobs.map(|chosen| LogProbs { tokens: &pairs, logprobs: &values, chosen });
-        let scores = &result.prompt_logprobs;
-        let wide: Vec<i32> = (0..2 * scores.len() as i32).collect();
-        let likely: Vec<f32> = wide.iter().map(|number| *number as f32).collect();
-        let results = StepResults {
-            sampled: &result.tokens,
-            counts: &result.counts,
-            logprobs,
-            pooled: &result.pooled,
-            prompt_logprobs: Some(LogProbs { tokens: &wide, logprobs: &likely, chosen: scores }),
-            failed: &[],
-            device: Some(DeviceTimes { start_ns: self.now_ns, waited: (0, 0), end_ns: self.now_ns + 5 }),
-        };
-        self.planner.commit(&mut self.kv, &results, self.now_ns).unwrap();
+        self.commit_results(&result, 0, &[]).unwrap();
         self.check();
         true
+    }
+
+    /// Commits the oldest step, with results that say that they are of the step `ahead` steps behind it.
+    pub(super) fn commit_results(
+        &mut self,
+        outcome: &Outcome,
+        ahead: u64,
+        failed: &[(usize, String)],
+    ) -> Result<usize> {
+        let layout = self.planner.layout;
+        // SAFETY: every byte of a u64 is a u8.
+        let bytes = unsafe { self.results.align_to_mut::<u8>() }.1;
+        let results = layout.view(bytes).unwrap();
+        let oldest = self.planner.steps.in_flight().front().map_or(0, |record| record.number);
+        results.header[header::STEP_ID] = (oldest + ahead) as i64;
+        results.sampled_tokens[..outcome.tokens.len()].copy_from_slice(&outcome.tokens);
+        results.sampled_counts[..outcome.counts.len()].copy_from_slice(&outcome.counts);
+        results.pooled[..outcome.pooled.len()].copy_from_slice(&outcome.pooled);
+        let given = outcome.logprobs.as_deref().unwrap_or_default();
+        results.sampled_logprobs[..given.len()].copy_from_slice(given);
+        fill_top(results.top_tokens, results.top_logprobs, given.len());
+        let scores = &outcome.prompt_logprobs;
+        results.prompt_logprobs[..scores.len()].copy_from_slice(scores);
+        fill_top(results.prompt_top_tokens, results.prompt_top_logprobs, scores.len());
+        let now = self.now_ns as i64;
+        results.device_times.copy_from_slice(&[now, 0, 0, now + 5]);
+        self.planner.commit(&mut self.kv, bytes, failed, self.now_ns)
     }
 
     /// The device fails: what the steps in flight wrote is garbage, and their requests end.
@@ -357,5 +372,13 @@ impl World {
 
     pub(super) fn stat(&self, name: &str) -> u64 {
         self.planner.stats().into_iter().find(|(key, _)| *key == name).unwrap().1
+    }
+}
+
+/// Writes the two most likely tokens of each of so many logits, and their log-probabilities: the numbers from 0 on.
+fn fill_top(tokens: &mut [i32], logprobs: &mut [f32], logits: usize) {
+    for number in 0..2 * logits {
+        let place = number / 2 * MAX_LOGPROBS + number % 2;
+        (tokens[place], logprobs[place]) = (number as i32, number as f32);
     }
 }

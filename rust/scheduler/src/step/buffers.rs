@@ -1,14 +1,19 @@
-//! One flat buffer per step: what the planner writes and the model step reads.
+//! One flat buffer per step: what the planner writes and the model step reads, and what the model step gives back.
 //!
 //! ```text
-//!  0        64-byte aligned, one field after the other                              nbytes
-//!  ┌────────┬───────────┬───────────┬──────────────┬─────────────┬─────┬──────────────┐
-//!  │ header │ token_ids │ positions │ slot_mapping │ query_start │ ... │feed_sequence │
-//!  └────────┴───────────┴───────────┴──────────────┴─────────────┴─────┴──────────────┘
+//!  0        64-byte aligned, one field after the other                                     nbytes
+//!  ┌────────┬───────────┬─────┬──────────────┬───────────────┬────────────────┬────────────────┐
+//!  │ header │ token_ids │ ... │ page_indices │ lists         │ late           │ results        │
+//!  └────────┴───────────┴─────┴──────────────┴───────────────┴────────────────┴────────────────┘
+//!   written by `plan`; all in one piece       `plan`, if used  once the step      the device
+//!                                                              before is committed
 //! ```
 //!
-//! A layout is a few bounds; where a field lies follows from them, in O(fields) and without allocation.
-//! The reader makes views over the fields once and finds in `header` how much of each counts in this step.
+//! A layout is a few bounds; where a field lies follows from them, in O(fields) and without allocation. The declaration
+//! says how much of a field counts in a step, by the numbers in `header`: a device copies that much, and so do ranks.
+//! Results that no device has written read as -1 and NaN.
+
+use std::ops::Range;
 
 use pyengine_kernels_cpu::sampler::SamplingRow;
 
@@ -90,8 +95,24 @@ macro_rules! declare_indices {
 }
 header_numbers!(declare_indices);
 
-/// Where a field lies in the buffer.
+/// Most likely tokens that a logits row may want the log-probabilities of.
+pub const MAX_LOGPROBS: usize = 20;
+
+/// Who writes a field, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// The planner; a device takes all of these in one piece.
+    Planned,
+    /// The planner, where a row of the step wants it.
+    Listed,
+    /// The planner, once every step before is committed and before the device samples.
+    Late,
+    /// The device.
+    Results,
+}
+
+/// Where a field lies in the buffer.
+#[derive(Debug, Clone, Copy)]
 pub struct Field {
     /// Its name, as Python sees it.
     pub name: &'static str,
@@ -101,8 +122,24 @@ pub struct Field {
     pub offset: usize,
     /// Number of elements.
     pub length: usize,
+    /// Elements of each of its rows, if it is a table.
+    pub width: Option<usize>,
+    /// Who writes it, and when.
+    pub phase: Phase,
     /// The meaning of the field.
     pub doc: &'static str,
+    /// Rows that count in a step with this header.
+    used: fn(&[i64]) -> i64,
+    row_bytes: usize,
+}
+
+impl Field {
+    /// The bytes that count in a step with this header.
+    fn used_bytes(&self, header: &[i64]) -> std::ops::Range<usize> {
+        let rows = self.length / self.width.unwrap_or(1).max(1);
+        let used = usize::try_from((self.used)(header)).unwrap_or(0).min(rows);
+        self.offset..self.offset + used * self.row_bytes
+    }
 }
 
 /// Stands for the type of a [`SamplingRow`].
@@ -119,6 +156,7 @@ pub struct StepLayout {
     vocab_size: usize,
     mask_words: usize,
     tables: usize,
+    hidden_size: usize,
 }
 
 /// Plain numbers that may be read from and written to any bytes.
@@ -144,32 +182,45 @@ impl Element for SamplingRow {
     const DTYPE: &'static str = ROW_DTYPE;
 }
 
-/// The fields of a step are declared here once: name, element type, which bound the length follows, meaning.
+/// The fields of a step are declared here once, by who writes them and when: name, element type, which bound the length
+/// follows (and, of a table, the width of a row), how many rows count in a step (else all), meaning.
 macro_rules! step_fields {
-    ($($(#[doc = $doc:literal])* $name:ident: $element:ty = $length:expr;)*) => {
+    ($($phase:ident {$(
+        $(#[doc = $doc:literal])*
+        $name:ident: $element:ty = [$rows:expr $(, $width:expr)?] $(, used $used:expr)?;
+    )*})*) => {
         /// The fields of one step as slices, each of its full length.
         pub struct StepBuffers<'a> {
-            $($(#[doc = $doc])* pub $name: &'a mut [$element],)*
+            $($($(#[doc = $doc])* pub $name: &'a mut [$element],)*)*
         }
 
         impl StepLayout {
-            /// Every field in the order of the buffer.
-            pub fn fields(&self) -> Vec<Field> {
+            /// Shows every field, in the order of the buffer.
+            fn each_field(&self, mut show: impl FnMut(Field)) {
                 let mut end = 0;
-                let mut field = |name, dtype, doc, length, nbytes| {
-                    let offset = end;
-                    end += nbytes;
-                    Field { name, dtype, offset, length, doc }
-                };
-                vec![$({
-                    let (length, doc) = ($length(self), concat!($($doc),*));
-                    field(stringify!($name), <$element>::DTYPE, doc, length, padded::<$element>(length))
-                }),*]
+                $($(
+                    let length = bound(self, $rows) $(* bound(self, $width))?;
+                    let width: Option<usize> = None $(.or(Some(bound(self, $width))))?;
+                    let used: Option<fn(&[i64]) -> i64> = None $(.or(Some($used)))?;
+                    show(Field {
+                        name: stringify!($name),
+                        dtype: <$element>::DTYPE,
+                        offset: end,
+                        length,
+                        width,
+                        phase: Phase::$phase,
+                        doc: concat!($($doc),*),
+                        used: used.unwrap_or(|_| i64::MAX),
+                        row_bytes: size_of::<$element>() * width.unwrap_or(1),
+                    });
+                    end += padded::<$element>(length);
+                )*)*
+                debug_assert_eq!(end, self.nbytes());
             }
 
             /// Size of the buffer in bytes.
             pub fn nbytes(&self) -> usize {
-                0 $(+ padded::<$element>($length(self)))*
+                0 $($(+ padded::<$element>(bound(self, $rows) $(* bound(self, $width))?))*)*
             }
 
             /// Typed slices over `bytes`, which must be `nbytes` long and 8-byte aligned.
@@ -182,86 +233,142 @@ macro_rules! step_fields {
                     )));
                 }
                 let mut rest = bytes;
-                Ok(StepBuffers { $($name: cut::<$element>(&mut rest, $length(self)),)* })
+                Ok(StepBuffers {
+                    $($($name: cut::<$element>(
+                        &mut rest,
+                        bound(self, $rows) $(* bound(self, $width))?,
+                    ),)*)*
+                })
             }
         }
     };
 }
 
 step_fields! {
-    /// The numbers of the step, in the order of `header_numbers!`.
-    header: i64 = |_: &StepLayout| HEADER_LENGTH;
-    /// Input token of each position; those in the feed list hold 0.
-    token_ids: i32 = |layout: &StepLayout| layout.max_tokens;
-    /// Position of each token in its sequence.
-    positions: i32 = |layout: &StepLayout| layout.max_tokens;
-    /// Where the KV of each token goes: `page * block_size + offset`. Of several page tables one after the other, as are the
-    /// next three fields that have pages.
-    slot_mapping: i32 = |layout: &StepLayout| layout.max_tokens * layout.tables;
-    /// `query_start[row]..query_start[row + 1]` are the tokens of a row.
-    query_start: i32 = |layout: &StepLayout| layout.max_rows + 1;
-    /// KV tokens of the row after this step, from the beginning of its first page on.
-    kv_length: i32 = |layout: &StepLayout| layout.max_rows * layout.tables;
-    /// `page_indptr[row]..page_indptr[row + 1]` are the pages of a row.
-    page_indptr: i32 = |layout: &StepLayout| (layout.max_rows + 1) * layout.tables;
-    /// Index of the row's sequence in the sequence table.
-    row_sequence: i32 = |layout: &StepLayout| layout.max_rows;
-    /// Drafts of its sequence in the step before that the row's places take for right. Where fewer are, the device moves
-    /// the row back by the wrong ones: its positions, slots, `kv_length` and `sample_position`.
-    assumed_drafts: i32 = |layout: &StepLayout| layout.max_rows;
-    /// The rows that sample a token.
-    sample_rows: i32 = |layout: &StepLayout| layout.max_rows;
-    /// Index in the sequence table of each sampling row.
-    sample_sequence: i32 = |layout: &StepLayout| layout.max_rows;
-    /// How each sampling row chooses its tokens.
-    sampling: SamplingRow = |layout: &StepLayout| layout.max_rows;
-    /// Position in its sequence of the first token that each sampling row chooses.
-    sample_position: i64 = |layout: &StepLayout| layout.max_rows;
-    /// Draft tokens at the end of each sampling row that the device's draft model is to fill in; `token_ids` holds 0.
-    device_drafts: i32 = |layout: &StepLayout| layout.max_rows;
-    /// `logit_start[sampling row]..logit_start[sampling row + 1]` are the logits that it samples from: one, and one
-    /// more for each draft token.
-    logit_start: i32 = |layout: &StepLayout| layout.max_rows + 1;
-    /// The sampling row of each of the logits.
-    logit_row: i32 = |layout: &StepLayout| layout.max_logits;
-    /// The token of the step that they follow. The token after that, if it is of the same row, is the draft of what is
-    /// sampled there.
-    logit_token: i32 = |layout: &StepLayout| layout.max_logits;
-    /// Row of `mask` that says which tokens may be sampled; -1 for all. Rows of the same tokens have one. Written by
-    /// `fill_masks`; -1 until then.
-    mask_row: i32 = |layout: &StepLayout| layout.max_logits;
-    /// Entries of `token_ids` that are filled on the device, in their order ...
-    feed_token: i32 = |layout: &StepLayout| 2 * layout.max_rows;
-    /// ... from `last_token` of this index in the sequence table. In passes of a draft model, an index that is larger by
-    /// the length of that table is the token before.
-    feed_sequence: i32 = |layout: &StepLayout| 2 * layout.max_rows;
-    /// How many most likely tokens each of the logits wants the log-probabilities of, beside the chosen one's; -1 is none
-    /// at all.
-    logprobs: i32 = |layout: &StepLayout| layout.max_logits;
-    /// The blocks that cover `kv_length` of each row, row after row. Behind the fields that a step has from the
-    /// beginning, so that a device copies these and what is used of it in one piece.
-    page_indices: i32 = |layout: &StepLayout| layout.max_pages * layout.tables;
-    /// The tokens of the step whose last hidden states are wanted, by row that pools. Only as much as `num_pooled_rows`
-    /// and `num_pooled_tokens` say is written, of this and the next field.
-    pool_token: i32 = |layout: &StepLayout| layout.max_tokens;
-    /// `pool_start[pooled row]..pool_start[pooled row + 1]` of those are summed for a row.
-    pool_start: i32 = |layout: &StepLayout| layout.max_rows + 1;
-    /// The tokens of the step after which a prompt's logits are wanted. Only as much as `num_prompt_logits` says is
-    /// written, of this and the next field.
-    prompt_token: i32 = |layout: &StepLayout| layout.max_tokens;
-    /// The prompt's own token behind each of those, whose log-probability is wanted.
-    prompt_target: i32 = |layout: &StepLayout| layout.max_tokens;
-    /// `penalty_start[l]..penalty_start[l + 1]` are the penalties of logits row `l`. Written by `fill_penalties`, as the three that
-    /// follow; not at all where `num_penalties` is 0.
-    penalty_start: i32 = |layout: &StepLayout| layout.max_logits + 1;
-    /// The token whose logit is changed; none twice in a row.
-    penalty_token: i32 = |layout: &StepLayout| layout.max_penalties;
-    /// Divides the logit if it is positive, else multiplies it; then ...
-    penalty_factor: f32 = |layout: &StepLayout| layout.max_penalties;
-    /// ... this is added.
-    penalty_add: f32 = |layout: &StepLayout| layout.max_penalties;
-    /// Grammar masks, `mask_words` each: bit `t % 32` of word `t / 32` is token `t`. Written by `fill_masks`.
-    mask: u32 = |layout: &StepLayout| layout.max_logits * layout.mask_words;
+    Planned {
+        /// The numbers of the step, in the order of `header_numbers!`.
+        header: i64 = [|_| HEADER_LENGTH];
+        /// Input token of each position; those in the feed list hold 0.
+        token_ids: i32 = [|layout| layout.max_tokens];
+        /// Position of each token in its sequence.
+        positions: i32 = [|layout| layout.max_tokens];
+        /// Where the KV of each token goes: `page * block_size + offset`. Of several page tables one after the other, as
+        /// are the next three fields that have pages.
+        slot_mapping: i32 = [|layout| layout.max_tokens * layout.tables];
+        /// `query_start[row]..query_start[row + 1]` are the tokens of a row.
+        query_start: i32 = [|layout| layout.max_rows + 1];
+        /// KV tokens of the row after this step, from the beginning of its first page on.
+        kv_length: i32 = [|layout| layout.max_rows * layout.tables];
+        /// `page_indptr[row]..page_indptr[row + 1]` are the pages of a row.
+        page_indptr: i32 = [|layout| (layout.max_rows + 1) * layout.tables];
+        /// Index of the row's sequence in the sequence table.
+        row_sequence: i32 = [|layout| layout.max_rows];
+        /// Drafts of its sequence in the step before that the row's places take for right. Where fewer are, the device
+        /// moves the row back by the wrong ones: its positions, slots, `kv_length` and `sample_position`.
+        assumed_drafts: i32 = [|layout| layout.max_rows];
+        /// The rows that sample a token.
+        sample_rows: i32 = [|layout| layout.max_rows];
+        /// Index in the sequence table of each sampling row.
+        sample_sequence: i32 = [|layout| layout.max_rows];
+        /// How each sampling row chooses its tokens.
+        sampling: SamplingRow = [|layout| layout.max_rows];
+        /// Position in its sequence of the first token that each sampling row chooses.
+        sample_position: i64 = [|layout| layout.max_rows];
+        /// Draft tokens at the end of each sampling row that the device's draft model is to fill in; `token_ids` holds 0.
+        device_drafts: i32 = [|layout| layout.max_rows];
+        /// `logit_start[sampling row]..logit_start[sampling row + 1]` are the logits that it samples from: one, and one
+        /// more for each draft token.
+        logit_start: i32 = [|layout| layout.max_rows + 1];
+        /// The sampling row of each of the logits.
+        logit_row: i32 = [|layout| layout.max_logits];
+        /// The token of the step that they follow. The token after that, if it is of the same row, is the draft of what is
+        /// sampled there.
+        logit_token: i32 = [|layout| layout.max_logits];
+        /// Row of `mask` that says which tokens may be sampled; -1 for all. Rows of the same tokens have one. Written by
+        /// `fill_masks`; -1 until then.
+        mask_row: i32 = [|layout| layout.max_logits];
+        /// Entries of `token_ids` that are filled on the device, in their order ...
+        feed_token: i32 = [|layout| 2 * layout.max_rows];
+        /// ... from `last_token` of this index in the sequence table. In passes of a draft model, an index that is larger by
+        /// the length of that table is the token before.
+        feed_sequence: i32 = [|layout| 2 * layout.max_rows];
+        /// How many most likely tokens each of the logits wants the log-probabilities of, beside the chosen one's; -1 is none
+        /// at all.
+        logprobs: i32 = [|layout| layout.max_logits];
+        /// The blocks that cover `kv_length` of each row, row after row. The last of the fields that a step always has, so
+        /// that a device copies them and what is used of it in one piece.
+        page_indices: i32 = [|layout| layout.max_pages * layout.tables], used |n| n[header::NUM_PAGES];
+    }
+    Listed {
+        /// The tokens of the step whose last hidden states are wanted, by row that pools.
+        pool_token: i32 = [|layout| layout.max_tokens], used |n| n[header::NUM_POOLED_TOKENS];
+        /// `pool_start[pooled row]..pool_start[pooled row + 1]` of those are summed for a row.
+        pool_start: i32 = [|layout| layout.max_rows + 1], used |n| bounds(n[header::NUM_POOLED_ROWS]);
+        /// The tokens of the step after which a prompt's logits are wanted.
+        prompt_token: i32 = [|layout| layout.max_tokens], used |n| n[header::NUM_PROMPT_LOGITS];
+        /// The prompt's own token behind each of those, whose log-probability is wanted.
+        prompt_target: i32 = [|layout| layout.max_tokens], used |n| n[header::NUM_PROMPT_LOGITS];
+    }
+    Late {
+        /// `penalty_start[l]..penalty_start[l + 1]` are the penalties of logits row `l`. Written by `fill_penalties`, as are the three
+        /// that follow; not at all where `num_penalties` is 0.
+        penalty_start: i32 = [|layout| layout.max_logits + 1], used |n| if n[header::NUM_PENALTIES] > 0 { i64::MAX } else { 0 };
+        /// The token whose logit is changed; none twice in a row.
+        penalty_token: i32 = [|layout| layout.max_penalties], used |n| n[header::NUM_PENALTIES];
+        /// Divides the logit if it is positive, else multiplies it; then ...
+        penalty_factor: f32 = [|layout| layout.max_penalties], used |n| n[header::NUM_PENALTIES];
+        /// ... this is added.
+        penalty_add: f32 = [|layout| layout.max_penalties], used |n| n[header::NUM_PENALTIES];
+        /// Grammar masks, `mask_words` each: bit `t % 32` of word `t / 32` is token `t`. Written by `fill_masks`.
+        mask: u32 = [|layout| layout.max_logits, |layout| layout.mask_words], used |n| n[header::NUM_MASKS];
+    }
+    Results {
+        /// How many tokens of each sampling row count: those up to and with the first that differs from its draft.
+        sampled_counts: i32 = [|layout| layout.max_rows];
+        /// The token that is sampled behind each of the logits; `NO_TOKEN` where none was possible, as the logits were not
+        /// finite: that request ends with an error.
+        sampled_tokens: i32 = [|layout| layout.max_logits], used |n| n[header::NUM_LOGITS];
+        /// The log-probability of each sampled token, as the model gave it: before penalties, mask and temperature. Rows
+        /// that want none hold anything, of this and the next two fields.
+        sampled_logprobs: f32 = [|layout| layout.max_logits], used |n| wanted(n, header::NUM_LOGPROBS_ROWS);
+        /// The most likely tokens in order, by logits; of equals the lower id first, `NO_TOKEN` where there are no more.
+        top_tokens: i32 = [|layout| layout.max_logits, |_| MAX_LOGPROBS], used |n| wanted(n, header::MAX_LOGPROBS);
+        /// Their log-probabilities.
+        top_logprobs: f32 = [|layout| layout.max_logits, |_| MAX_LOGPROBS], used |n| wanted(n, header::MAX_LOGPROBS);
+        /// For each row that pools, the sum of the last hidden states that it wants, behind the model's last norm.
+        pooled: f32 = [|layout| layout.max_rows, |layout| layout.hidden_size], used |n| n[header::NUM_POOLED_ROWS];
+        /// The log-probability of each token of `prompt_target`. One that is not finite ends its request with an error.
+        prompt_logprobs: f32 = [|layout| layout.max_tokens], used |n| n[header::NUM_PROMPT_LOGITS];
+        /// As `top_tokens`, by logits of prompts.
+        prompt_top_tokens: i32 = [|layout| layout.max_tokens, |_| MAX_LOGPROBS], used prompt_top;
+        /// Their log-probabilities.
+        prompt_top_logprobs: f32 = [|layout| layout.max_tokens, |_| MAX_LOGPROBS], used prompt_top;
+        /// When the device worked on the step, in nanoseconds of a clock that is its own: it began, it waited for the host
+        /// (from, to), it was over. Written by the host; the intervals of steps do not overlap.
+        device_times: i64 = [|_| 4], used |_| 0;
+    }
+}
+
+/// A token id that stands for no token.
+pub const NO_TOKEN: i32 = -1;
+
+/// Bounds of so many lists, one behind the other; none where there is no list.
+fn bounds(lists: i64) -> i64 {
+    lists + lists.signum()
+}
+
+/// The logits of a step whose header has more than none of `field`.
+fn wanted(header: &[i64], field: usize) -> i64 {
+    if header[field] > 0 { header[header::NUM_LOGITS] } else { 0 }
+}
+
+/// The logits of prompts of a step that wants the most likely tokens there.
+fn prompt_top(header: &[i64]) -> i64 {
+    if header[header::MAX_PROMPT_LOGPROBS] > 0 { header[header::NUM_PROMPT_LOGITS] } else { 0 }
+}
+
+fn bound(layout: &StepLayout, bound: impl Fn(&StepLayout) -> usize) -> usize {
+    bound(layout)
 }
 
 impl StepLayout {
@@ -300,6 +407,7 @@ impl StepLayout {
             vocab_size,
             mask_words,
             tables,
+            hidden_size: 0,
         })
     }
 
@@ -311,6 +419,87 @@ impl StepLayout {
             return Err(Error::InvalidArgument(format!("{tables} page tables are none, or too many")));
         }
         Ok(Self { tables, ..self })
+    }
+
+    /// The same with room for vectors of so many numbers in the results of rows that pool.
+    pub fn with_hidden_size(self, hidden_size: usize) -> Self {
+        Self { hidden_size, ..self }
+    }
+
+    /// Every field in the order of the buffer.
+    pub fn fields(&self) -> Vec<Field> {
+        let mut fields = Vec::new();
+        self.each_field(|field| fields.push(field));
+        fields
+    }
+
+    /// Bytes of a planned step that count, as disjoint ranges in ascending order; `padding` pages count beside its own.
+    /// O(fields).
+    pub fn planned_ranges(&self, bytes: &mut [u8], padding: usize) -> Result<Vec<Range<usize>>> {
+        let header = self.header(bytes)?;
+        let mut end = 0;
+        self.each_field(|field| {
+            if field.phase == Phase::Planned {
+                end = field.used_bytes(&header).end + padding * field.row_bytes;
+            }
+        });
+        Ok(self.ranges(&header, Phase::Listed, Vec::from_iter(Some(0..end))))
+    }
+
+    /// Bytes of a step that are written late and count, without its header.
+    pub fn late_ranges(&self, bytes: &mut [u8]) -> Result<Vec<Range<usize>>> {
+        let header = self.header(bytes)?;
+        let mut ranges = Vec::new();
+        self.each_field(|field| {
+            // Planned as -1, and written anew with the masks.
+            if field.name == "mask_row" && header[header::NUM_MASKS] > 0 {
+                ranges
+                    .push(field.offset..field.offset + header[header::NUM_LOGITS] as usize * field.row_bytes);
+            }
+        });
+        Ok(self.ranges(&header, Phase::Late, ranges))
+    }
+
+    /// Bytes of a step's results that count.
+    pub fn result_ranges(&self, bytes: &mut [u8]) -> Result<Vec<Range<usize>>> {
+        Ok(self.ranges(&self.header(bytes)?, Phase::Results, Vec::new()))
+    }
+
+    /// Forgets the results of the step that was in `bytes` before, as far as they count in the one that is planned there:
+    /// tokens and counts become -1, numbers NaN, and times those of no device.
+    pub(crate) fn forget_results(&self, bytes: &mut [u8]) -> Result<()> {
+        let header = self.header(bytes)?;
+        self.each_field(|field| {
+            if field.phase == Phase::Results {
+                bytes[field.used_bytes(&header)].fill(0xff);
+            }
+        });
+        self.view(bytes)?.device_times.fill(0);
+        Ok(())
+    }
+
+    /// Adds what counts of the fields of a phase to `ranges`; those that nearly touch become one.
+    fn ranges(&self, header: &[i64], phase: Phase, mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+        self.each_field(|field| {
+            let used = field.used_bytes(header);
+            match ranges.last_mut() {
+                _ if field.phase != phase || used.is_empty() => {}
+                Some(last) if used.start - last.end < ALIGNMENT => last.end = used.end,
+                _ => ranges.push(used),
+            }
+        });
+        ranges
+    }
+
+    fn header(&self, bytes: &mut [u8]) -> Result<[i64; HEADER_LENGTH]> {
+        let mut header = [0; HEADER_LENGTH];
+        header.copy_from_slice(self.view(bytes)?.header);
+        Ok(header)
+    }
+
+    /// Numbers of a vector in the results.
+    pub fn hidden_size(&self) -> usize {
+        self.hidden_size
     }
 
     /// Page tables.
@@ -420,6 +609,41 @@ mod tests {
         let top_p = at("sampling") + size_of::<SamplingRow>() + std::mem::offset_of!(SamplingRow, top_p);
         assert_eq!(raw[top_p..][..4], 0.5_f32.to_ne_bytes());
         assert_eq!(raw[at("feed_sequence") + 4..][..4], (-7_i32).to_ne_bytes());
+    }
+
+    #[test]
+    fn ranges_hold_what_counts_in_a_step() {
+        let layout = StepLayout::new(8, 4, 6, 1, 33).unwrap().with_hidden_size(16);
+        let mut words = aligned(layout.nbytes());
+        let raw = bytes(&mut words);
+        let at = |name| layout.fields().into_iter().find(|field| field.name == name).unwrap().offset;
+        let view = layout.view(raw).unwrap();
+        (view.header[header::NUM_PAGES], view.header[header::NUM_LOGITS]) = (3, 2);
+        let pages = at("page_indices");
+        assert_eq!(layout.planned_ranges(raw, 0).unwrap(), Vec::from_iter(Some(0..pages + 12)));
+        assert_eq!(layout.planned_ranges(raw, 2).unwrap(), Vec::from_iter(Some(0..pages + 20)));
+        assert_eq!(layout.late_ranges(raw).unwrap(), []);
+        let sampled = at("sampled_counts")..at("sampled_tokens") + 8;
+        assert_eq!(
+            layout.result_ranges(raw).unwrap(),
+            std::slice::from_ref(&sampled),
+            "they lie side by side"
+        );
+        let view = layout.view(raw).unwrap();
+        (view.header[header::NUM_POOLED_ROWS], view.header[header::NUM_POOLED_TOKENS]) = (1, 5);
+        view.header[header::NUM_MASKS] = 1;
+        let pooled = at("pooled")..at("pooled") + 64;
+        assert_eq!(layout.result_ranges(raw).unwrap(), [sampled, pooled.clone()]);
+        let starts = at("pool_start");
+        let planned = 0..starts + 8;
+        assert_eq!(layout.planned_ranges(raw, 0).unwrap(), [planned], "gaps of padding are filled");
+        let (rows, mask) = (at("mask_row"), at("mask"));
+        assert_eq!(layout.late_ranges(raw).unwrap(), [rows..rows + 8, mask..mask + 8]);
+        raw.fill(0);
+        layout.view(raw).unwrap().header[header::NUM_POOLED_ROWS] = 1;
+        layout.forget_results(raw).unwrap();
+        assert!(raw[pooled.clone()].iter().all(|byte| *byte == 0xff));
+        assert!(raw[pooled.end..].iter().all(|byte| *byte == 0));
     }
 
     #[test]

@@ -12,9 +12,9 @@
 //!
 //! O(rows + tokens), besides the blocks of what ends; one message to the detokenizer.
 
-use super::{RowRecord, StepRecord, StepResults};
-use crate::features::logprobs::{self, LogProbs};
-use crate::features::pooling;
+use super::buffers::{StepBuffers, header};
+use super::{RowRecord, StepRecord};
+use crate::features::logprobs::LogProbs;
 use crate::features::{DraftedRow, NewToken};
 use crate::outbox::OutRow;
 use crate::planner::Planner;
@@ -34,16 +34,11 @@ type End = (FinishReason, Option<u32>);
 type RowLogProbs<'a> = Option<(LogProbs<'a>, usize)>;
 
 impl Planner {
-    /// The oldest step in flight, if so many tokens and log-probabilities are what it samples; else it stays in flight.
-    pub(crate) fn land_checked(&mut self, results: &StepResults<'_>) -> Result<StepRecord> {
+    /// The oldest step in flight, if these are its results; else it stays in flight.
+    pub(crate) fn land_checked(&mut self, results: &StepBuffers<'_>) -> Result<StepRecord> {
         let record = self.steps.land()?;
-        let prompts = (record.prompt_logits > 0).then_some(record.prompt_logprobs);
-        let checked = check_sampled(&record, results.sampled, results.counts)
-            .and_then(|()| logprobs::check(record.logprobs, record.num_logits, results.logprobs))
-            .and_then(|()| logprobs::check(prompts, record.prompt_logits, results.prompt_logprobs))
-            .and_then(|()| pooling::width(record.pooled_rows, results.pooled));
-        match checked {
-            Ok(_) => Ok(record),
+        match check_results(&record, results) {
+            Ok(()) => Ok(record),
             Err(error) => {
                 self.steps.put_back(record);
                 Err(error)
@@ -51,17 +46,21 @@ impl Planner {
         }
     }
 
-    /// Takes the tokens of a step's rows; returns how many drafts were right.
+    /// Takes the tokens of a step's rows; returns how many drafts were right. `failed` are the logits of rows whose logits
+    /// processors failed, ascending, and why.
     pub(crate) fn commit_rows(
         &mut self,
         kv: &mut KvAllocator,
         record: &StepRecord,
-        results: &StepResults<'_>,
+        results: &StepBuffers<'_>,
+        failed: &[(usize, String)],
     ) -> usize {
-        let StepResults { mut sampled, counts, logprobs, pooled, prompt_logprobs, failed, device: _ } =
-            *results;
-        let (mut counts, mut logit, mut accepted, mut prompt_logit) = (counts.iter(), 0, 0, 0);
-        let mut vectors = pooled.chunks((pooled.len() / record.pooled_rows.max(1)).max(1));
+        let mut sampled = &results.sampled_tokens[..record.num_logits];
+        let (mut counts, mut logit, mut accepted, mut prompt_logit) =
+            (results.sampled_counts.iter(), 0, 0, 0);
+        let mut vectors = results.pooled.chunks(self.layout.hidden_size().max(1));
+        let logprobs = record.logprobs.map(|_| LogProbs::of_answers(results));
+        let prompt_logprobs = LogProbs::of_prompts(results);
         for row in &record.rows {
             let tokens = match row.samples {
                 true => {
@@ -74,10 +73,8 @@ impl Planner {
             let states = if row.pooled { vectors.next().unwrap_or_default() } else { &[] };
             let scored = prompt_logit..prompt_logit + row.scored as usize;
             prompt_logit = scored.end;
-            let scores = prompt_logprobs.map(|logprobs| (logprobs, scored.clone()));
-            let infinite = scores.as_ref().is_some_and(|(logprobs, scored)| {
-                logprobs.chosen[scored.clone()].iter().any(|number| !number.is_finite())
-            });
+            let infinite = prompt_logprobs.chosen[scored.clone()].iter().any(|number| !number.is_finite());
+            let scores = (prompt_logprobs, scored);
             if self.steps.table.is_current(row.slot, row.generation) {
                 let id = self.steps.table.request[row.slot as usize];
                 self.features.pooling.add(id, states);
@@ -133,8 +130,10 @@ impl Planner {
     }
 
     /// Sends the log-probabilities of a prompt that a row has, which are these of the step's.
-    fn send_scores(&mut self, id: RequestId, scores: Option<(LogProbs<'_>, std::ops::Range<usize>)>) {
-        let Some((logprobs, rows)) = scores.filter(|(_, rows)| !rows.is_empty()) else { return };
+    fn send_scores(&mut self, id: RequestId, (logprobs, rows): (LogProbs<'_>, std::ops::Range<usize>)) {
+        if rows.is_empty() {
+            return;
+        }
         let who = (id, self.requests.get(id).key);
         self.features.prompts.take(who, &logprobs, (rows.start, rows.len()), &mut self.outbox);
         self.requests.reuse(id, self.features.prompts.reusable(id));
@@ -299,16 +298,15 @@ impl Planner {
     }
 }
 
-fn check_sampled(record: &StepRecord, sampled: &[i32], counts: &[i32]) -> Result<()> {
+fn check_results(record: &StepRecord, results: &StepBuffers<'_>) -> Result<()> {
     let invalid = |message: String| Err(Error::InvalidArgument(message));
-    if sampled.len() != record.num_logits {
-        return invalid(format!("the step samples {} tokens, not {}", record.num_logits, sampled.len()));
-    }
-    if counts.len() != record.num_sampled {
-        return invalid(format!("the step has {} sampling rows, not {}", record.num_sampled, counts.len()));
+    let number = results.header[header::STEP_ID];
+    if number != record.number as i64 {
+        return invalid(format!("the oldest step in flight is number {}, not {number}", record.number));
     }
     let sampling = record.rows.iter().filter(|row| row.samples);
-    match sampling.zip(counts).find(|(row, count)| !(1..=row.drafts as i32 + 1).contains(count)) {
+    let mut counts = sampling.zip(results.sampled_counts.iter());
+    match counts.find(|(row, count)| !(1..=row.drafts as i32 + 1).contains(count)) {
         Some((row, count)) => invalid(format!("a row with {} drafts has no {count} tokens", row.drafts)),
         None => Ok(()),
     }

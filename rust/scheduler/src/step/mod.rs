@@ -18,7 +18,6 @@ mod sharing;
 use std::collections::VecDeque;
 
 use super::features::drafts::DraftRecord;
-use super::features::logprobs::LogProbs;
 pub(super) use placement::{Entry, Placement};
 use pyengine_base::error::{Error, Result};
 use pyengine_kv_allocator::BlockId;
@@ -69,26 +68,6 @@ pub(super) struct RowRecord {
     pub publishes: bool,
 }
 
-/// What a device made of a step.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct StepResults<'a> {
-    /// A token for each of the step's logits; a negative one says that the sampler found none, as its logits were not
-    /// finite: that request ends with an error.
-    pub sampled: &'a [i32],
-    /// For each sampling row, how many of its tokens count: those up to and with the first that differs from its draft.
-    pub counts: &'a [i32],
-    /// By logits, where a row wants them.
-    pub logprobs: Option<LogProbs<'a>>,
-    /// For each row that pools, the sum of its states.
-    pub pooled: &'a [f32],
-    /// By logits of prompts, where the step has any.
-    pub prompt_logprobs: Option<LogProbs<'a>>,
-    /// The logits of rows whose logits processors failed, ascending, and why: their requests end with an error.
-    pub failed: &'a [(usize, String)],
-    /// When the device worked on it, where it tells.
-    pub device: Option<DeviceTimes>,
-}
-
 /// When a device worked on a step, in nanoseconds of a clock that is its own: those of steps do not overlap.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeviceTimes {
@@ -101,6 +80,16 @@ pub struct DeviceTimes {
 }
 
 impl DeviceTimes {
+    /// The times in a step's results; `None` where the device does not tell them.
+    pub fn read(results: &[i64]) -> Option<Self> {
+        match *results {
+            [start, from, to, end] if end > 0 => {
+                Some(Self { start_ns: start as u64, waited: (from as u64, to as u64), end_ns: end as u64 })
+            }
+            _ => None,
+        }
+    }
+
     /// How long it waited in between.
     pub fn waited_ns(&self) -> u64 {
         self.waited.1.saturating_sub(self.waited.0)
@@ -122,10 +111,6 @@ pub(super) struct StepRecord {
     pub published: Vec<BlockId>,
     pub num_sampled: usize,
     pub num_logits: usize,
-    pub pooled_rows: usize,
-    pub prompt_logits: usize,
-    /// The most log-probabilities that a prompt wants beside each token's own.
-    pub prompt_logprobs: u8,
     pub prefills: usize,
     pub prompt_tokens: usize,
     // When it was planned.

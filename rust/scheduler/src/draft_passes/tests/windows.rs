@@ -188,20 +188,22 @@ impl World {
         if !self.passes.begin(bytes(&mut self.memory[0])).unwrap() {
             return;
         }
-        let (mut chosen, mut places) = (Vec::new(), [0; ROWS]);
+        let mut places = [0; ROWS];
         for turns in 0.. {
             assert!(turns < 1000, "it ends");
             let [step, pass] = &mut self.memory;
             let (step, pass) = (bytes(step), bytes(pass));
             let laid_out = match self.fed {
                 true => self.passes.next_fed(step, pass, &mut places),
-                false => self.passes.next(step, pass, &chosen),
+                false => self.passes.next(step, pass),
             };
             if laid_out.unwrap().is_none() {
                 return;
             }
             self.passed += 1;
-            chosen = self.compute(&mut texts);
+            let chosen = self.compute(&mut texts);
+            let pass = self.layouts[1].view(bytes(&mut self.memory[1])).unwrap();
+            pass.sampled_tokens[..chosen.len()].copy_from_slice(&chosen);
             if self.fed {
                 let step = self.layouts[0].view(bytes(&mut self.memory[0])).unwrap();
                 for (place, token) in places.iter().zip(&chosen) {
@@ -288,7 +290,9 @@ impl World {
             self.kv.insert(0, &computed, &sequence.holding.blocks()[..computed.len() / BLOCK]);
         }
         if self.fed {
-            self.passes.learn(bytes(&mut self.memory[0]), &sampled, &counts).unwrap();
+            step.sampled_tokens[..sampled.len()].copy_from_slice(&sampled);
+            step.sampled_counts[..counts.len()].copy_from_slice(&counts);
+            self.passes.learn(bytes(&mut self.memory[0])).unwrap();
         }
     }
 }

@@ -170,7 +170,7 @@ impl World {
         let [step, pass] = &mut self.memory;
         let mut turns = 0;
         while more {
-            more = self.passes.next(bytes(step), bytes(pass), &chosen)?.is_some();
+            more = self.passes.next(bytes(step), bytes(pass))?.is_some();
             turns += 1;
             chosen.clear();
             if more {
@@ -180,6 +180,7 @@ impl World {
                     &mut chosen,
                     &mut self.computed,
                 );
+                self.layouts[1].view(bytes(pass))?.sampled_tokens[..chosen.len()].copy_from_slice(&chosen);
                 self.passed += 1;
             }
             assert!(turns < 500, "it ends");
@@ -198,7 +199,12 @@ impl World {
 
     fn learn(&mut self) -> Result<()> {
         match self.behind.take() {
-            Some((mut step, sampled, counts)) => self.passes.learn(bytes(&mut step), &sampled, &counts),
+            Some((mut step, sampled, counts)) => {
+                let results = self.layouts[0].view(bytes(&mut step))?;
+                results.sampled_tokens[..sampled.len()].copy_from_slice(&sampled);
+                results.sampled_counts[..counts.len()].copy_from_slice(&counts);
+                self.passes.learn(bytes(&mut step))
+            }
             None => Ok(()),
         }
     }

@@ -2,10 +2,11 @@
 
 use super::super::expected::Expected;
 use super::super::model::prompt;
+use super::super::outcome::Outcome;
 use super::super::random::{Event, happen};
 use super::super::setup::{Setup, roomy};
 use super::super::world::World;
-use super::{finished, steps, tokens};
+use super::{finished, steps};
 use pyengine_messages::{FinishReason, Message, RequestKey, Submit};
 
 #[test]
@@ -108,7 +109,7 @@ fn abort_all_leaves_nothing() {
     world.plan();
     assert_eq!(world.planner.abort_all(&mut world.kv).unwrap(), 4);
     world.cut.extend(keys.iter().map(|key| (*key, FinishReason::Error)));
-    assert!(world.planner.commit(&mut world.kv, &tokens(&[], &[]), 0).is_err());
+    assert!(world.commit_results(&Outcome::default(), 0, &[]).is_err());
     world.verify();
 }
 

@@ -9,15 +9,9 @@ mod prompts;
 mod results;
 mod scores;
 
-use super::super::StepResults;
 use super::random::{Event, happen};
 use super::world::World;
 use pyengine_messages::RequestKey;
-
-/// The results of a step that has tokens only.
-fn tokens<'a>(sampled: &'a [i32], counts: &'a [i32]) -> StepResults<'a> {
-    StepResults { sampled, counts, ..StepResults::default() }
-}
 
 /// Runs steps until `done`; each is drained, planned and, one behind, committed.
 fn steps(world: &mut World, most: usize, mut done: impl FnMut(&World) -> bool) {

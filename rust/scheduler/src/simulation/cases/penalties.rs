@@ -4,11 +4,12 @@ use pyengine_kernels_cpu::sampler::SamplingRow;
 
 use super::super::expected::ask;
 use super::super::model::prompt;
+use super::super::outcome::Outcome;
 use super::super::penalties::PenaltyRules;
 use super::super::random::{Event, happen};
 use super::super::setup::{Setup, roomy};
 use super::super::world::World;
-use super::{finished, steps, tokens};
+use super::{finished, steps};
 use crate::features::penalties::PenaltiesExtension;
 use pyengine_messages::{FinishReason, Message};
 
@@ -87,6 +88,7 @@ fn penalties_of_a_sequence_that_ended_are_none_and_unsound_ones_are_an_error() {
     // SAFETY: as above.
     let bytes = unsafe { world.words.align_to_mut::<u8>() }.1;
     assert_eq!(world.planner.fill_penalties(bytes).unwrap(), 0);
-    world.planner.commit(&mut world.kv, &tokens(&[1], &[1]), 1).unwrap();
+    let outcome = Outcome { tokens: vec![1], counts: vec![1], ..Outcome::default() };
+    world.commit_results(&outcome, 0, &[]).unwrap();
     world.finish();
 }

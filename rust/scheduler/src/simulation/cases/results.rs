@@ -1,14 +1,14 @@
 //! What a step brings back, and what it took.
 
-use super::super::super::StepResults;
+use super::super::super::DeviceTimes;
 use super::super::expected::ask;
 use super::super::model::prompt;
 use super::super::setup::{Drafts, Setup, roomy};
 use super::super::world::World;
-use super::tokens;
 use crate::features::grammars::GrammarExtension;
 use crate::features::logprobs::LogProbsExtension;
 use crate::features::processors::LogitsProcessorsExtension;
+use crate::step::buffers::NO_TOKEN;
 use pyengine_messages::{FinishReason, Message};
 
 #[test]
@@ -43,13 +43,36 @@ fn waiting_and_gaps_are_measured_by_the_clock() {
 }
 
 #[test]
-fn tokens_of_another_count_are_refused_and_nothing_is_lost() {
+fn results_of_another_step_are_refused_and_nothing_is_lost() {
     let mut world = World::new(&roomy());
     world.submit(&prompt(0, 6), 0, |_| {});
     world.drain();
     world.plan();
-    assert!(world.planner.commit(&mut world.kv, &tokens(&[1, 2], &[1, 1]), 0).is_err());
+    let mut outcome = world.device.results[0].clone();
+    assert!(world.commit_results(&outcome, 1, &[]).is_err(), "it has another number");
+    outcome.counts[0] = 2;
+    assert!(world.commit_results(&outcome, 0, &[]).is_err(), "the row has no drafts");
+    outcome.counts[0] = -1;
+    assert!(world.commit_results(&outcome, 0, &[]).is_err(), "no device has written it");
     world.finish();
+}
+
+#[test]
+fn a_planned_step_has_no_results_yet() {
+    let mut world = World::new(&Setup { depth: 0, ..roomy() });
+    world.submit(&prompt(0, 6), 0, |submit| ask(submit, &LogProbsExtension { count: 2 }));
+    world.drain();
+    let layout = world.planner.layout;
+    // SAFETY: every byte of a u64 is a u8.
+    let bytes = unsafe { world.words.align_to_mut::<u8>() }.1;
+    bytes.fill(7);
+    assert_eq!(world.planner.plan(&mut world.kv, bytes, 1).unwrap(), 1);
+    assert!(world.planner.commit(&mut world.kv, bytes, &[], 1).is_err(), "no device has run it");
+    let results = layout.view(bytes).unwrap();
+    assert_eq!((results.sampled_tokens[0], results.sampled_counts[0]), (NO_TOKEN, NO_TOKEN));
+    assert!(results.sampled_logprobs[0].is_nan() && results.top_logprobs[0].is_nan());
+    assert_eq!(DeviceTimes::read(results.device_times), None);
+    world.planner.abort_all(&mut world.kv).unwrap();
 }
 
 #[test]
@@ -156,9 +179,7 @@ fn a_row_whose_logits_are_changed_outside_tells_its_tokens_and_may_fail() {
     let (rows, _) = world.planner.processed_rows().unwrap();
     let result = world.device.results.pop_front().unwrap();
     let failed = [(rows[0].logit, "so".to_owned())];
-    let results =
-        StepResults { sampled: &result.tokens, counts: &result.counts, failed: &failed, ..tokens(&[], &[]) };
-    assert_eq!(world.planner.commit(&mut world.kv, &results, 1).unwrap(), 1);
+    assert_eq!(world.commit_results(&result, 0, &failed).unwrap(), 1);
     world.planner.send().unwrap();
     world.cut.insert(key, FinishReason::Error);
     world.finish();

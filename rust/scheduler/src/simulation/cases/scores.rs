@@ -1,31 +1,17 @@
 //! Log-probabilities, of answers and of prompts.
 
-use super::super::super::{LogProbs, StepResults};
 use super::super::expected::{ask, asked};
 use super::super::model::prompt;
 use super::super::setup::{Setup, roomy};
 use super::super::world::World;
-use super::{finished, steps, tokens};
+use super::{finished, steps};
 use crate::features::logprobs::LogProbsExtension;
 use crate::features::prompt_logprobs::PromptLogProbsExtension;
 use pyengine_messages::FinishReason;
 
 #[test]
-fn a_step_that_wants_log_probabilities_must_get_them() {
+fn more_log_probabilities_than_a_step_has_are_refused() {
     let mut world = World::new(&Setup { depth: 0, ..roomy() });
-    world.submit(&prompt(0, 6), 0, |submit| ask(submit, &LogProbsExtension { count: 2 }));
-    world.drain();
-    assert_eq!(world.plan(), 1);
-    let (kv, planner) = (&mut world.kv, &mut world.planner);
-    let logprobs = |tokens, logprobs, chosen| Some(LogProbs { tokens, logprobs, chosen });
-    for given in [
-        None,
-        logprobs(&[1, 2], &[0.0; 2], &[]),
-        logprobs(&[1], &[0.0; 1], &[0.0]),
-        logprobs(&[1, 2], &[0.0; 3], &[0.0]),
-    ] {
-        assert!(planner.commit(kv, &StepResults { logprobs: given, ..tokens(&[1], &[1]) }, 1).is_err());
-    }
     let key = world.submit(&prompt(1, 6), 0, |submit| ask(submit, &LogProbsExtension { count: 21 }));
     world.cut.insert(key, FinishReason::Error);
     world.finish();

@@ -12,6 +12,9 @@ from pyengine.logprobs import TokenLogprob
 from pyengine.messages import FinishReason
 from pyengine.telemetry.timing import Timing
 
+TextFinish = Literal["stop", "length"]
+"""Why a text ended that was not cut off by an error."""
+
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
     """Token counts of a request.
@@ -53,7 +56,7 @@ class Update(msgspec.Struct, frozen=True, gc=False):
 
     text: str
     token_ids: list[int]
-    finish_reason: Literal["stop", "length"] | None
+    finish_reason: TextFinish | None
     stop_string: str | None
     stop_token: int | None
     usage: Usage
@@ -73,7 +76,7 @@ class Completion:
 
     text: str
     token_ids: list[int]
-    finish_reason: Literal["stop", "length"]
+    finish_reason: TextFinish
     stop_string: str | None
     stop_token: int | None
     usage: Usage

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from pyengine.completion import Usage
+from pyengine.completion import TextFinish, Usage
 from pyengine.logprobs import TokenLogprob
 
-FinishReason = Literal["stop", "length", "tool_calls"]
+FinishReason = TextFinish | Literal["tool_calls"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,9 +156,8 @@ def test_backends_are_the_reference(name: str, spec: AttentionSpec) -> None:
 
 @pytest.mark.parametrize("counts", [1, 4])
 @pytest.mark.parametrize("kv_dtype", ["bfloat16", "float8_e4m3fn"])
-@pytest.mark.parametrize("name", ["flashinfer", "triton"])
-def test_a_shared_prefix(name: str, kv_dtype: str, counts: int) -> None:
-    bench = Bench(name, llama("bfloat16", kv_dtype))
+def test_a_shared_prefix(kv_dtype: str, counts: int) -> None:
+    bench = Bench("triton", llama("bfloat16", kv_dtype))
     bench.fill([4096 + 7 * row + 9 for row in range(32)], [counts] * 32, shared=256)
     variant = bench.backend.variant(bench.step)
     assert variant.endswith("_cascade")
@@ -171,6 +170,8 @@ def test_a_shared_prefix(name: str, kv_dtype: str, counts: int) -> None:
 @pytest.mark.parametrize("variant", ["decode", "ragged", "decode_cascade", "ragged_cascade"])
 @pytest.mark.parametrize("name", ["flashinfer", "triton"])
 def test_graphs_serve_steps_that_differ(name: str, variant: str, kv_dtype: str) -> None:
+    if name == "flashinfer" and variant.endswith("_cascade"):
+        pytest.skip("only Triton's kernel attends to a shared prefix once")
     bench = Bench(name, llama("bfloat16", kv_dtype))
     random = np.random.default_rng(1)
     shared = 256 if variant.endswith("_cascade") else 0
@@ -184,19 +185,6 @@ def test_graphs_serve_steps_that_differ(name: str, variant: str, kv_dtype: str) 
             counts = [2] * used
         steps.append(([shared * SIZE + int(random.integers(2, 3000)) for _ in counts], counts))
     replay(bench, variant, (rows, rows), steps, shared)
-
-
-@pytest.mark.parametrize("window", [None, 100])
-@pytest.mark.parametrize("variant", ["mixed", "prompts"])
-def test_graphs_of_prompts_serve_steps_that_differ(variant: str, window: int | None) -> None:
-    bench = Bench("flashinfer", llama(max_rows=512, max_pages=2048))
-    random = np.random.default_rng(2)
-    steps = []
-    for prompts in (1, 3, 2, 4):
-        counts = [1] * int(random.integers(3, 30)) if variant == "mixed" else []
-        counts += [66, *random.integers(2, 80, prompts - 1).tolist()]
-        steps.append(([count + int(random.integers(0, 1000)) for count in counts], counts))
-    replay(bench, variant, (320, 320), steps, window=window)
 
 
 def replay(
@@ -276,5 +264,3 @@ def test_the_library_takes_the_calls_that_are_made() -> None:
         implementation = getattr(theirs, f"_{method}_impl", getattr(theirs, method))
         for function in (getattr(theirs, method), implementation):
             inspect.signature(function).bind(None, **dict.fromkeys(names))
-    merge = inspect.signature(flashinfer.merge_state_in_place)
-    assert [*merge.bind(*range(4)).arguments] == ["v", "s", "v_other", "s_other"]

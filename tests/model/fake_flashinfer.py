@@ -8,7 +8,6 @@ take. What a plan is given is read when the device comes to it, as an asynchrono
 memory does; and so is what the module writes into pinned memory of the wrapper's own.
 """
 
-import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -17,7 +16,7 @@ import torch
 
 from pyengine.kernels.attention.paged import Pages
 from pyengine.kernels.attention.reference import attention_reference
-from pyengine.model.torch.attention.flashinfer.library import Library, put
+from pyengine.model.torch.attention.flashinfer.library import Library
 
 
 class Device:
@@ -56,18 +55,7 @@ class Device:
 
             return make
 
-        return Library(
-            bind(BatchDecode),
-            bind(BatchPrefill),
-            self._merge,
-            lambda: Mark(self),
-            lambda target, source: self.add(lambda: target.copy_(source)),
-            lambda *tensors: self.add(lambda: put(*tensors)),
-        )
-
-    def _merge(self, *states: torch.Tensor) -> None:
-        self.modules.add(("merge",))
-        self.add(lambda: merge_state_in_place(*states))
+        return Library(bind(BatchDecode), bind(BatchPrefill), lambda: Mark(self))
 
     def note(self, wrapper: "type[_Wrapper]", method: str, given: dict[str, Any]) -> None:
         self.bound.add((wrapper.real, method, tuple(given)))
@@ -81,19 +69,6 @@ class Device:
                 return method(**given)
 
         return noted
-
-
-def merge_state_in_place(
-    v: torch.Tensor, s: torch.Tensor, v_other: torch.Tensor, s_other: torch.Tensor
-) -> None:
-    """Two parts of the keys, by the logarithms of their sums to base 2."""
-    peak = torch.maximum(s, s_other)
-    base = torch.where(peak == float("-inf"), 0.0, peak)
-    mine, others = (s - base).exp2(), (s_other - base).exp2()
-    total = (mine + others).clamp(min=1e-30)
-    merged = v.float() * (mine / total)[..., None] + v_other.float() * (others / total)[..., None]
-    v.copy_(merged)
-    s.copy_(peak)
 
 
 FLOAT8 = torch.float8_e4m3fn
@@ -320,7 +295,6 @@ def _attend(
     query_start: torch.Tensor,
     out: torch.Tensor,
     given: dict[str, Any],
-    sums: torch.Tensor | None = None,
 ) -> None:
     size, indptr = cache[0].shape[1], tables["indptr"]
     pages = indptr.diff()
@@ -329,19 +303,11 @@ def _attend(
     # FlashInfer gives zeros where a query has no keys.
     counts = torch.where(lengths > 0, query_start.diff(), 0)
     out.zero_()
-    if sums is not None:
-        sums.fill_(float("-inf"))
     for row in range(rows):
         if counts[row] == 0:
             continue
         begin, end = int(query_start[row]), int(query_start[row + 1])
         of_row = indptr[row : row + 2], tables["indices"]
-        if sums is not None:
-            _attend_part(
-                queries[begin:end], cache, of_row, int(lengths[row]), out[begin:end],
-                sums[begin:end], given,
-            )  # fmt: skip
-            continue
         assert given["causal"]
         attention_reference(
             queries[begin:end], *cache,
@@ -350,32 +316,6 @@ def _attend(
             window=None if given["window_left"] < 0 else given["window_left"] + 1,
             soft_cap=given["logits_soft_cap"],
         )  # fmt: skip
-
-
-def _attend_part(
-    queries: torch.Tensor,
-    cache: tuple[torch.Tensor, torch.Tensor],
-    pages: tuple[torch.Tensor, torch.Tensor],
-    length: int,
-    out: torch.Tensor,
-    sums: torch.Tensor,
-    given: dict[str, Any],
-) -> None:
-    """A part of one row's keys, and the logarithms of its sums."""
-    (first, last), indices = pages[0].tolist(), pages[1]
-    group = queries.shape[1] // cache[0].shape[2]
-    keys, values = (
-        each[indices[first:last]].flatten(0, 1)[:length].float().repeat_interleave(group, 1)
-        for each in cache
-    )
-    scores = torch.einsum("qhd,khd->qhk", queries.float(), keys) * given["sm_scale"]
-    if given["logits_soft_cap"]:
-        scores = given["logits_soft_cap"] * (scores / given["logits_soft_cap"]).tanh()
-    if given["causal"]:
-        seen = torch.ones(len(queries), length, dtype=torch.bool).tril(length - len(queries))
-        scores = scores.masked_fill(~seen[:, None], float("-inf"))
-    sums.copy_(scores.logsumexp(-1) / math.log(2))
-    out.copy_(torch.einsum("qhk,khd->qhd", scores.softmax(-1), values))
 
 
 class BatchDecode(_Wrapper):
@@ -541,26 +481,21 @@ class BatchPrefill(_Wrapper):
         self,
         q: torch.Tensor,
         paged_kv_cache: tuple[torch.Tensor, torch.Tensor],
-        out: torch.Tensor | None = None,
-        return_lse: bool = False,
+        out: torch.Tensor,
         q_scale: float | None = None,
         k_scale: float | None = None,
         v_scale: float | None = None,
-    ) -> Any:
+    ) -> torch.Tensor:
         assert len(q) == self._qo_indptr_last
         assert q.dtype == self.given["q_data_type"]
-        assert out is None or out.dtype == self.given["o_data_type"]
-        sums = None
+        assert out.dtype == self.given["o_data_type"]
+        assert len(out) == len(q)
         scale = self.given["sm_scale"] * (q_scale or 1.0) * (k_scale or 1.0)
         given = self.given | {"sm_scale": scale}
-        result = torch.full_like(q, float("nan")) if out is None else out
-        assert len(result) == len(q)
-        if return_lse:
-            sums = torch.full(q.shape[:2], float("nan"))
 
         def work(tables: dict[str, torch.Tensor]) -> None:
-            _attend(q, paged_kv_cache, tables, tables["query_start"], result, given, sums)
-            result.mul_(v_scale or 1.0)
+            _attend(q, paged_kv_cache, tables, tables["query_start"], out, given)
+            out.mul_(v_scale or 1.0)
 
         self._queue(work)
-        return result if sums is None else (result, sums)
+        return out

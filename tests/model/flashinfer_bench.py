@@ -51,20 +51,17 @@ class Bench:
         *,
         variant: str | None = None,
         bucket: tuple[int, int] | None = None,
-        shared: int = 0,
         decodes: int | None = None,
     ) -> str:
         """A step, as a runner queues it; ``bucket`` is the rows and tokens of its graph."""
         host = self.sets.pop(0)
         self.sets.append(host)
         self.step.host = host
-        table = random_table(self.random, lengths, self.spec.block_size, BLOCKS, shared)
+        table = random_table(self.random, lengths, self.spec.block_size, BLOCKS)
         fill(host, lengths, counts, table)
         if decodes is not None:
             host.num_decode_rows = decodes
         chosen = self.backend.variant(self.step) if variant is None else variant
-        if variant is not None:
-            self.backend._found = shared * self.spec.block_size
         rows, tokens = bucket or (len(lengths), sum(counts))
         pad(host, rows, tokens)
         # The copy of the step comes after the plan or before: the plan must not care.
@@ -100,7 +97,6 @@ def all_calls() -> Device:
     for bucket in (None, (4, 128)):
         bench.launch([9, 99], [1, 90], bucket=bucket)
         bench.launch([9, 7], [1, 3], bucket=bucket)
-        bench.launch([13, 20], [1, 1], variant="ragged_cascade", bucket=bucket, shared=1)
     bench.launch([9, 7], [1, 1], bucket=(2, 2))
     small = Bench({"value_scale": 2.0}, **FLOAT8_CACHE, **LONG)
     small.launch([9, 99], [1, 90])

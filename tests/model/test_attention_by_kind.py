@@ -180,3 +180,20 @@ def test_each_layer_is_attended_to_by_its_kind(
             backend.attend(step, queries, cache[0], cache[1], out, sum(counts), layer)
         torch.testing.assert_close(got, right, rtol=1e-5, atol=1e-6)
     assert len(set(ours.rehearsals())) == len(ours.rehearsals()) > 0
+
+
+@pytest.mark.parametrize(
+    ("found", "chosen"),
+    [
+        (("ragged", "mixed"), "mixed"),
+        (("prompts", "ragged_cascade"), "ragged_cascade"),
+        (("decode", "decode"), "decode"),
+    ],
+)
+def test_a_step_has_the_most_particular_variant(found: tuple[str, str], chosen: str) -> None:
+    specs = (spec_of(), spec_of(chunks=True))
+    backends = [TritonAttention(spec, CPU, processors=2) for spec in specs]
+    for backend, variant in zip(backends, found, strict=True):
+        backend.variant = lambda _, variant=variant: variant  # type: ignore[method-assign, misc]
+    step: Any = None
+    assert joined(specs, backends).variant(step) == chosen

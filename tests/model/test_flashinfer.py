@@ -1,7 +1,6 @@
 """Plans for FlashInfer: the right page tables, before each run, and none that is overwritten."""
 
 from collections import Counter
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,7 @@ from hypothesis import strategies as st
 from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.attention.flashinfer import workspace
 from pyengine.model.torch.attention.flashinfer.backend import FlashInferAttention
-from pyengine.model.torch.attention.flashinfer.page_tables import (
-    last_page_len,
-    page_tables,
-    without_prefix,
-)
+from pyengine.model.torch.attention.flashinfer.page_tables import last_page_len
 from tests.model.fake_flashinfer import Device
 from tests.model.flashinfer_bench import BLOCKS, FLOAT8_CACHE, LONG, Bench, all_calls
 from tests.model.paged_steps import (
@@ -25,7 +20,6 @@ from tests.model.paged_steps import (
     fill,
     layer_of,
     layout_of,
-    random_table,
     spec_of,
 )
 
@@ -44,25 +38,6 @@ def test_last_pages(lengths: list[int], page_size: int) -> None:
         length - every[-1] if every else 0 for length, every in zip(lengths, pages, strict=True)
     ]
     assert last_page_len(np.array(lengths, np.int32), page_size).tolist() == right
-
-
-@settings(deadline=None)
-@given(rows=ROWS, shared=st.integers(0, 3), extra=st.integers(0, 5))
-def test_tables_without_a_prefix(rows: list[tuple[int, int]], shared: int, extra: int) -> None:
-    lengths = [shared * 4 + length for length, _ in rows]
-    counts = [min(count, length) for length, count in rows]
-    host = StepBuffers(layout_of(spec_of()))
-    table = random_table(np.random.default_rng(0), lengths, 4, 100, shared)
-    fill(host, lengths, counts, table)
-    tables = page_tables(host, (0, len(rows)), sum(counts) + extra, 4)
-    assert tables.query_start.tolist() == [0, *np.cumsum(counts), sum(counts) + extra]
-    own, indices = without_prefix(tables, host.page_indices, shared * 4, 4)
-    starts = own.indptr.tolist()
-    left = [indices[a:b].tolist() for a, b in pairwise(starts)]
-    assert left == [*[pages[shared:] for pages in table], []]
-    assert own.kv_length.tolist() == [*[length for length, _ in rows], 0]
-    for name in ("query_start", "indptr", "kv_length", "last_page_len"):
-        assert getattr(own, name).dtype == getattr(tables, name).dtype == np.int32
 
 
 def test_steps_without_graphs() -> None:
@@ -110,15 +85,12 @@ def test_short_rows_do_not_go_to_kernels_for_long_ones(
     assert kernels(bench) == expected
 
 
-def test_graphs_and_prefixes_have_kernels_that_cut_the_keys() -> None:
+def test_graphs_have_kernels_that_cut_the_keys() -> None:
     bench = Bench(**LONG)
     bench.launch([9, 90], [1, 80], variant="ragged", bucket=(4, 128))
     bench.launch([9, 30], [1, 1], bucket=(2, 2))
-    bench.launch([13, 99, 20], [1, 80, 1], variant="ragged_cascade", shared=1)
     bench.check()
     assert {backend for _, backend, _ in kernels(bench)} == {"fa2"}
-    causal = [given["causal"] for name, given in bench.device.calls if name.endswith("plan")]
-    assert causal == [True, True, False, True]  # all queries see all of a prefix
 
 
 GROUPS: dict[str, Any] = {"num_heads": 8}
@@ -132,9 +104,6 @@ def plan_often(bench: Bench) -> Counter[str]:
             bench.launch([9, 30, 7, 12][:rows], [1] * rows, bucket=bucket)
         for bucket in (None, (4, 128)):
             bench.launch([9, 99, 88, 12][:rows], [1, 90, 20, 3][:rows], bucket=bucket)
-        for bucket in (None, (8, 8)):
-            lengths = [13, 20, 9, 10][:rows]
-            bench.launch(lengths, [1] * rows, variant="ragged_cascade", bucket=bucket, shared=1)
         bench.check()
     return Counter(name.partition(".")[2] for name, _ in bench.device.calls)
 
@@ -143,54 +112,6 @@ def plan_often(bench: Bench) -> Counter[str]:
 def test_wrappers_plan_every_step(spec: dict[str, Any]) -> None:
     counts = plan_often(Bench({}, {"window": 5}, **LONG | spec))
     assert counts["plan"] == counts["run"] > counts["init"]
-
-
-def tiles(bench: Bench) -> list[int]:
-    return [given["tile"] for name, given in bench.device.calls if name.endswith(".run")]
-
-
-MIXED = [
-    ([1, 1, 1, 90], "mixed"),
-    ([1, 80, 70, 3], "mixed"),
-    ([200], "prompts"),
-    ([65, 1, 1, 2, 3, 4, 5, 6], "prompts"),
-]
-
-
-@pytest.mark.parametrize("how", [{}, {"window": 5}, {"value_scale": 2.0}], ids=str)
-@pytest.mark.parametrize(("counts", "variant"), MIXED)
-def test_prompts_in_graphs_have_tiles_for_prompts(
-    counts: list[int], variant: str, how: dict[str, Any]
-) -> None:
-    """With as many rows as tokens, as a bucket has; every step of the size has its graph."""
-    bench = Bench(how, **LONG | GROUPS | {"max_rows": 512, "max_pages": 2048})
-    decodes = counts.index(max(counts)) if variant == "mixed" else 0
-    lengths = [count + 9 for count in counts]
-    for _ in range(2):
-        assert bench.launch(lengths, counts, bucket=(320, 320), decodes=decodes) == variant
-        lengths, counts = [*lengths[:-1], lengths[-1] + 9], [*counts[:-1], counts[-1] + 2]
-    bench.check()
-    assert tiles(bench) == ([128, 16] if variant == "mixed" else [128]) * 2
-
-
-@pytest.mark.parametrize(
-    ("counts", "decodes"),
-    [
-        ([1, 1, 64], 2),  # a short one
-        ([1, 3, 90], 2),  # drafts
-        ([1, *[65] * 9], 1),  # too many
-    ],
-)
-def test_other_steps_with_prompts_have_the_graph_of_any_rows(
-    counts: list[int], decodes: int
-) -> None:
-    more = {"max_rows": 16, "max_tokens": 1024, "max_pages": 2048}
-    bench = Bench(**LONG | more)
-    host = bench.sets[0]
-    fill(host, [100] * len(counts), counts, [[0] * 25] * len(counts))
-    host.num_decode_rows = decodes
-    bench.step.host = host
-    assert bench.backend.variant(bench.step) == "ragged"
 
 
 def test_a_step_of_two_segments_has_two_plans_at_once() -> None:
@@ -251,33 +172,6 @@ def test_a_graph_that_is_given_up_takes_its_wrapper_along_once_that_was_read() -
     assert made == ["decode.init"] * 3
 
 
-def test_a_shared_prefix_is_a_level_of_its_own() -> None:
-    bench = Bench()
-    counts = [1, 1, 3]
-    for bucket in (None, (8, 8), (8, 8)):
-        bench.launch([13, 8, 20], counts, variant="ragged_cascade", bucket=bucket, shared=1)
-        bench.launch([13, 9, 20], [1, 1, 1], variant="decode_cascade", bucket=bucket, shared=2)
-        bench.check()
-
-
-def test_variants_go_by_what_pays() -> None:
-    bench = Bench(
-        num_heads=64, num_kv_heads=64, head_dim=128, max_context=4096, max_pages=4096,
-        block_size=16,
-    )  # fmt: skip
-    rows, shared = 8, 100
-    table = random_table(np.random.default_rng(0), [shared * 16 + 5] * rows, 16, 4096, shared)
-    host = bench.sets[0]
-    bench.step.host = host
-    fill(host, [shared * 16 + 5] * rows, [1] * rows, table)
-    assert bench.backend.variant(bench.step) == "decode_cascade"
-    fill(host, [shared * 16 + 5] * rows, [2, *[1] * (rows - 1)], table)
-    assert bench.backend.variant(bench.step) == "ragged_cascade"
-    table[3] = random_table(np.random.default_rng(1), [shared * 16 + 5], 16, 4096)[0]
-    fill(host, [shared * 16 + 5] * rows, [1] * rows, table)
-    assert bench.backend.variant(bench.step) == "decode"
-
-
 def test_float8_caches_have_queries_of_the_model() -> None:
     spec = spec_of(dtype="bfloat16", kv_dtype="float8_e4m3fn")
     device = Device()
@@ -327,6 +221,16 @@ def test_larger_graphs_than_there_is_room_for_are_refused() -> None:
         bench.backend.plan(bench.step, "ragged", 8, 513, captured=True)
 
 
+def test_variants_of_other_backends_are_taken_for_its_own() -> None:
+    bench = Bench({}, {"window": 5}, **LONG)
+    for bucket in (None, (4, 128)):
+        for variant in ("mixed", "prompts", "ragged_cascade"):
+            bench.launch([9, 99], [1, 90], variant=variant, bucket=bucket)
+    for bucket in (None, (4, 4)):
+        bench.launch([13, 20], [1, 1], variant="decode_cascade", bucket=bucket)
+    bench.check()
+
+
 def test_calls_are_of_names_that_the_fakes_note() -> None:
     """The test on a GPU binds these to the installed library."""
     device = all_calls()
@@ -351,7 +255,5 @@ def test_layers_of_several_kinds_have_a_plan_each() -> None:
         bench.launch([9, 1, 20], [1, 1, 1], bucket=bucket)
         bench.launch([9, 6, 20], [1, 5, 2], bucket=bucket and (8, 8))
         bench.check()
-    bench.launch([14, 9, 20], [1, 1, 1], variant="decode_cascade", shared=2)
-    bench.check()
     plans = [given["window_left"] for name, given in bench.device.calls if name.endswith("plan")]
     assert set(plans) == {-1, 4}

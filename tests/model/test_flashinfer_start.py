@@ -39,8 +39,6 @@ def serve(runner: TorchRunner) -> None:
         for most in (4, 60, 400 // rows):
             compute(runner, random.integers(1, most + 1, rows).tolist())
             rehearse(runner, "ragged", rows, rows * most, LONGEST)
-            if rows > 1:
-                rehearse(runner, "ragged_cascade", rows, rows * most, LONGEST)
 
 
 @pytest.mark.parametrize(("family", "hopper"), [("mistral", False), ("gemma 2", True)])

@@ -197,7 +197,7 @@ async def test_nothing_is_read_or_written_too_early(
     assert queue.replays > 5
     assert "cannot be captured" not in caplog.text
     kinds = {each.removeprefix(MOVED) for each in variants}
-    assert kinds >= {"decode", "ragged", "decode_cascade"}
+    assert kinds >= {"decode", "ragged", *(["decode_cascade"] if attention == "triton" else [])}
     # FlashInfer's plans are made from lengths: what follows drafts in flight is Triton's.
     behind = any(each.startswith(MOVED) for each in variants)
     assert behind == (drafts == "draft model" and attention == "flashinfer")
@@ -232,7 +232,7 @@ def test_graphs_of_prompts_give_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(pays, lambda *_, **__: False)
     monkeypatch.setattr(variants, "SHORT_QUERIES", 8)
     queue = LateQueue()
-    attention = make_attention("flashinfer", queue)
+    attention = make_attention("triton", queue)
     runner = start_on_cpu(config, attention=attention, capturer=queue, queue=queue)
     assert runner.graphs is not None
     with runner.graphs.at_once():

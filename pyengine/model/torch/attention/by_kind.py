@@ -11,6 +11,7 @@ backend would gain little beside it.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from pyengine.model.torch.attention.moved_rows import AttentionOfMovedRows
 from pyengine.model.torch.attention.selection import Capabilities, refusal
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.torch import TorchAttention
+from pyengine.model.torch.attention.variants import OF_PROMPTS
 from pyengine.model.torch.attention.warm_up import Ready, ready
 from pyengine.model.torch.device.device_step import DeviceStep
 
@@ -61,12 +63,16 @@ class AttentionByKind:
         self.name = " and ".join(dict.fromkeys(backend.name for backend in self._all))
 
     def variant(self, step: DeviceStep) -> str:
-        """A shared prefix is attended to once where that pays for one kind of layers.
+        """The most particular of the backends' variants.
 
-        All backends are asked, and note what rows share.
+        A shared prefix is attended to once where that pays for one kind of layers, and tiles are
+        those of prompts where one backend has such. All backends are asked, and note what rows
+        share.
         """
         variants = [backend.variant(step) for backend in self._all]
-        return next((each for each in variants if each.endswith("_cascade")), variants[0])
+        cascades = (each for each in variants if each.endswith("_cascade"))
+        prompts = (each for each in variants if each in OF_PROMPTS)
+        return next(chain(cascades, prompts, variants))
 
     def plan(
         self, step: DeviceStep, variant: str, rows: int, tokens: int, *, captured: bool

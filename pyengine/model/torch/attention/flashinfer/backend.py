@@ -13,18 +13,13 @@ import torch
 
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.attention.backend import Rehearsal
-from pyengine.model.torch.attention.flashinfer.launches import (
-    Cascade,
-    Graphed,
-    Segmented,
-)
+from pyengine.model.torch.attention.flashinfer.launches import Graphed, Segmented
 from pyengine.model.torch.attention.flashinfer.library import Library, load_library
 from pyengine.model.torch.attention.flashinfer.memory import Memory, Scores
-from pyengine.model.torch.attention.flashinfer.prompt_graph import PromptGraph
 from pyengine.model.torch.attention.flashinfer.workspace import GRAPH_TOKENS
 from pyengine.model.torch.attention.flashinfer.wrappers import Cache, Launches
 from pyengine.model.torch.attention.spec import AttentionSpec
-from pyengine.model.torch.attention.variants import OF_PROMPTS, variant_of
+from pyengine.model.torch.attention.variants import decodes
 from pyengine.model.torch.device.device_step import DeviceStep
 
 
@@ -41,7 +36,8 @@ class _Planned(NamedTuple):
 class FlashInferAttention:
     """Attention by FlashInfer's wrappers: one for each graph's size, and one for all other steps.
 
-    Its variants are those of :func:`variant_of`.
+    Its variants are ``decode`` and ``ragged``. It takes those of other backends for one of these,
+    by whether they begin with ``decode``.
 
     Attributes:
         name: ``flashinfer``.
@@ -67,18 +63,10 @@ class FlashInferAttention:
         self._launches: dict[tuple[str, int, int, Scores], Launches] = {}
         self._current: dict[Scores, Launches] = {}
         self._planned: _Planned | None = None
-        self._found = 0
 
     def variant(self, step: DeviceStep) -> str:
-        """See above."""
-        spec, memory = self._spec, self._memory
-        variant, self._found = variant_of(
-            step.host,
-            spec.block_size,
-            token_bytes=2 * spec.num_kv_heads * spec.head_dim * memory.kv_dtype.itemsize,
-            part_bytes=memory.q_dtype.itemsize * spec.num_heads * spec.head_dim,
-        )
-        return variant
+        """``decode`` where every row has one query token."""
+        return "decode" if decodes(step.host) else "ragged"
 
     def plan(
         self, step: DeviceStep, variant: str, rows: int, tokens: int, *, captured: bool
@@ -99,38 +87,24 @@ class FlashInferAttention:
     def _plan_for(self, scores: Scores, planned: _Planned) -> Launches:
         """Plan for the layers of a kind."""
         step, variant, rows, tokens, captured = planned
-        # Rows that begin alike need not do so within a window; what they share is looked for in the
-        # first table.
-        cascade = variant.endswith("_cascade") and scores.window is None and scores.table == 0
-        if cascade:
-            name = "cascade"
-        elif captured and variant in OF_PROMPTS:
-            name = variant
-        else:
-            # A step of one query a row may be in a graph with room for more.
-            decode = captured and variant.startswith("decode") and rows == tokens
-            name = "decode" if decode else "ragged"
-        size = (rows, tokens) if captured else (0, 0)
-        key = (planned.variant if captured else name, *size, scores)
+        key = (variant, rows, tokens, scores) if captured else ("", 0, 0, scores)
         launches = self._launches.get(key)
         if launches is None:
             with torch.inference_mode(False):  # its buffers are written to in any mode
-                launches = self._make(name, scores, planned)
+                launches = self._make(scores, planned)
             self._launches[key] = launches
-        launches.plan(step, rows, tokens, self._found)
+        launches.plan(step, rows, tokens)
         self._current[scores] = launches
         return launches
 
-    def _make(self, name: str, scores: Scores, planned: _Planned) -> Launches:
+    def _make(self, scores: Scores, planned: _Planned) -> Launches:
         memory, kind = self._memory, self._layers.index(scores)
-        step, _, rows, _, captured = planned
-        if name == "cascade":
-            return Cascade(memory, step, rows if captured else None, kind, scores)
+        step, variant, rows, tokens, captured = planned
         if not captured:
             return Segmented(memory, kind, scores)
-        if name in OF_PROMPTS:
-            return PromptGraph(memory, step, rows, kind, scores, decodes=name == "mixed")
-        return Graphed(memory, step, rows, kind, scores, one_query=name == "decode")
+        # A step of one query a row may be in a graph with room for more.
+        one_query = variant.startswith("decode") and rows == tokens
+        return Graphed(memory, step, rows, kind, scores, one_query=one_query)
 
     def attend(
         self,
@@ -160,13 +134,11 @@ class FlashInferAttention:
         launches.run(queries[:tokens], cache, out[:tokens])
 
     def rehearsals(self) -> Sequence[Rehearsal]:
-        """Decodes, short rows and prompts, and a prefix: what has kernels of its own."""
+        """Decodes, short rows and prompts, which have kernels of their own."""
         spec = self._spec
         prompt = min(spec.max_tokens, spec.max_context - spec.block_size)
         found = [Rehearsal("decode", 1, 1), Rehearsal("ragged", 1, min(4, prompt))]
         found.append(Rehearsal("ragged", 1, prompt))
-        if min(spec.max_rows, spec.max_tokens) > 1:
-            found.append(Rehearsal("decode_cascade", 2, 2))
         return [each for each in found if each.tokens > 0]
 
     def forget(self, variant: str, tokens: int) -> None:

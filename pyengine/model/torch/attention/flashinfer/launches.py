@@ -1,18 +1,11 @@
-"""What is launched in a layer: of a graph one kernel for all rows, else one for each segment, and
-two where rows share a prefix.
-"""
+"""What is launched in a layer: of a graph one kernel for all rows, else one for each segment."""
 
-import numpy as np
 import torch
 
-from pyengine.model.torch.attention.flashinfer.memory import Memory, Pinned, Scores
-from pyengine.model.torch.attention.flashinfer.page_tables import (
-    PageTables,
-    page_tables,
-    without_prefix,
-)
+from pyengine.model.torch.attention.flashinfer.memory import Memory, Scores
+from pyengine.model.torch.attention.flashinfer.page_tables import page_tables
 from pyengine.model.torch.attention.flashinfer.segments import segments
-from pyengine.model.torch.attention.flashinfer.wrappers import Cache, Decode, Graph, Prefill
+from pyengine.model.torch.attention.flashinfer.wrappers import Cache, Decode, Prefill
 from pyengine.model.torch.device.device_step import DeviceStep
 
 
@@ -40,7 +33,7 @@ class Graphed:
         self._one_query = one_query
         self._size, self._table = memory.spec.block_size, scores.table
 
-    def plan(self, step: DeviceStep, rows: int, tokens: int, shared: int) -> None:
+    def plan(self, step: DeviceStep, rows: int, tokens: int) -> None:
         """See :class:`Launches`."""
         padded = None if self._one_query else tokens
         tables = page_tables(step.host, (0, rows), padded, self._size, self._table)
@@ -63,7 +56,7 @@ class Segmented:
         self._wrappers: dict[tuple[str, int], Decode | Prefill] = {}
         self._planned: list[tuple[Decode | Prefill, slice]] = []
 
-    def plan(self, step: DeviceStep, rows: int, tokens: int, shared: int) -> None:
+    def plan(self, step: DeviceStep, rows: int, tokens: int) -> None:
         """See :class:`Launches`."""
         self._planned = []
         for place, segment in enumerate(segments(step.host, rows)):
@@ -95,56 +88,3 @@ class Segmented:
         """See :class:`Launches`."""
         for wrapper in self._wrappers.values():
             wrapper.finish()
-
-
-class Cascade:
-    """Rows with a common prefix: that by all queries at once, then what rows have of their own.
-
-    Both by the kernels that cut the keys; what the two give is merged by the logarithms of sums.
-    """
-
-    def __init__(
-        self,
-        memory: Memory,
-        step: DeviceStep,
-        rows: int | None,
-        kind: int,
-        scores: Scores,
-    ) -> None:
-        """``rows``: of a graph; None is for all steps that have none."""
-        graphs: tuple[Graph | None, ...] = (None, None)
-        if rows is not None:
-            graphs = (step.page_indices, 1), (memory.own_indices, rows + 1)
-        self._prefix, self._own = (
-            Prefill(memory, kind, scores, place, graph, causal=place == 1)
-            for place, graph in enumerate(graphs)
-        )
-        self._memory, self._captured, self._table = memory, rows is not None, scores.table
-        # The pages that rows have of their own are copied behind those of the last such plan.
-        self._pages = Pinned(memory)
-
-    def plan(self, step: DeviceStep, rows: int, tokens: int, shared: int) -> None:
-        """See :class:`Launches`."""
-        memory, size = self._memory, self._memory.spec.block_size
-        whole = page_tables(
-            step.host, (0, rows), tokens if self._captured else None, size, self._table
-        )
-        own, indices = without_prefix(whole, step.host.page_indices, shared, size)
-        self._pages.send(indices, memory.own_indices)
-        first = np.array([0, whole.query_start[-1], shared // size, size], np.int32)
-        prefix = PageTables(first[:2], first[[0, 2]], first[3:] * 0 + shared, first[3:])
-        # Row 0's pages come first, so the prefix begins the step's.
-        self._prefix.plan(prefix, step.page_indices)
-        self._own.plan(own, memory.own_indices)
-
-    def run(self, queries: torch.Tensor, cache: Cache, out: torch.Tensor) -> None:
-        """See :class:`Launches`."""
-        prefix, prefix_sums = self._prefix.run_part(queries, cache, None)
-        own, own_sums = self._own.run_part(queries, cache, out)
-        self._memory.library.merge(own, own_sums, prefix, prefix_sums)
-
-    def finish(self) -> None:
-        """See :class:`Launches`."""
-        self._pages.finish()
-        self._prefix.finish()
-        self._own.finish()

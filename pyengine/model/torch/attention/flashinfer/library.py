@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -27,24 +26,12 @@ class Library:
     Attributes:
         decode: ``BatchDecodeWithPagedKVCacheWrapper``.
         prefill: ``BatchPrefillWithPagedKVCacheWrapper``.
-        merge: ``merge_state_in_place``.
         event: Makes a mark in the current stream's work.
-        copy: Queues the copy of pinned memory, the second, to the first, on the device.
-        put: Puts the second tensor's rows where the first, bool, says so into the third, by one
-            kernel.
     """
 
     decode: Callable[..., Any]
     prefill: Callable[..., Any]
-    merge: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], None]
     event: Callable[[], Event]
-    copy: Callable[[torch.Tensor, torch.Tensor], object]
-    put: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]
-
-
-def put(rows: torch.Tensor, found: torch.Tensor, out: torch.Tensor) -> None:
-    """``out`` gets what of ``found`` is in ``rows``: bool, which is broadcast to both."""
-    torch.where(rows, found, out, out=out)
 
 
 def load_library() -> Library:
@@ -55,8 +42,5 @@ def load_library() -> Library:
     return Library(
         decode=flashinfer.BatchDecodeWithPagedKVCacheWrapper,
         prefill=flashinfer.BatchPrefillWithPagedKVCacheWrapper,
-        merge=flashinfer.merge_state_in_place,
         event=torch.cuda.Event,
-        copy=partial(torch.Tensor.copy_, non_blocking=True),
-        put=put,
     )

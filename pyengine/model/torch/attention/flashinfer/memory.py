@@ -8,12 +8,10 @@ memory too, since a copy from other memory may wait for all that is queued.
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from pyengine.model.torch.attention.flashinfer.library import Library
-from pyengine.model.torch.attention.flashinfer.workspace import GRAPH_TOKENS, workspace_bytes
+from pyengine.model.torch.attention.flashinfer.workspace import workspace_bytes
 from pyengine.model.torch.attention.spec import AttentionSpec
 
 
@@ -33,36 +31,8 @@ class Scores(NamedTuple):
     table: int
 
 
-class Pinned:
-    """Pinned memory of as many numbers as were ever copied from it at once."""
-
-    def __init__(self, memory: "Memory", dtype: torch.dtype = torch.int32) -> None:
-        self._memory, self._taken = memory, memory.library.event()
-        self._host = memory.pinned(1, dtype)
-
-    def send(self, values: NDArray[np.generic], target: torch.Tensor) -> None:
-        """Queue the copy of ``values`` to the beginning of ``target``, on the device and of the
-        same type, once the values before are there.
-        """
-        self._taken.synchronize()
-        count = len(values)
-        if count > len(self._host):
-            self._host = self._memory.pinned(1 << count.bit_length(), self._host.dtype)
-        self._host.numpy()[:count] = values
-        self._memory.library.copy(target[:count], self._host[:count])
-        self._taken.record()
-
-    def finish(self) -> None:
-        """Wait until the values are there."""
-        self._taken.synchronize()
-
-
 class Memory:
-    """The workspaces and the model's layout, which all wrappers share.
-
-    Attributes:
-        beside: [rows, heads, head_dim] of queries' type, for results that are not in their place.
-    """
+    """The workspaces and the model's layout, which all wrappers share."""
 
     def __init__(self, spec: AttentionSpec, device: torch.device, library: Library) -> None:
         self.spec = spec
@@ -77,25 +47,22 @@ class Memory:
         # Doubled for each kind of layers beside the first, see plan_memory.
         plans = [torch.zeros(each, dtype=torch.uint8, device=device) for _ in range(2)]
         self._plans = [plans]
-        self.own_indices = self.ints(spec.max_pages)
-        heads, most = (spec.num_heads, spec.head_dim), min(GRAPH_TOKENS, spec.max_rows)
-        self.beside = torch.zeros(most, *heads, dtype=self.q_dtype, device=device)
-        self.memory_bytes = size + 2 * each + 4 * spec.max_pages + self.beside.nbytes
+        self.memory_bytes = size + 2 * each
 
     def ints(self, count: int) -> torch.Tensor:
         """Zeros, int32 [count], on the device."""
         return torch.zeros(count, dtype=torch.int32, device=self.device)
 
-    def pinned(self, count: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
-        """Zeros, [count], on the host, pinned where the device is a GPU."""
-        return torch.zeros(count, dtype=dtype, pin_memory=self.device.type == "cuda")
+    def pinned(self, count: int) -> torch.Tensor:
+        """Zeros, int32 [count], on the host, pinned where the device is a GPU."""
+        return torch.zeros(count, dtype=torch.int32, pin_memory=self.device.type == "cuda")
 
     def plan_memory(self, kind: int, place: int) -> torch.Tensor:
         """Where a plan lies on the device until the step is over.
 
         Args:
             kind: Number of the kind of layers that it is for.
-            place: 0, or 1 for the second launch in a layer.
+            place: 0, or 1 for the second segment of a step.
         """
         while len(self._plans) <= kind:
             self._plans.append([torch.zeros_like(each) for each in self._plans[0]])

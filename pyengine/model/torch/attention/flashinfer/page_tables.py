@@ -66,23 +66,3 @@ def page_tables(
         query_start = np.append(query_start, np.int32(tokens))
         indptr, lengths = np.append(indptr, indptr[-1]), np.append(lengths, np.int32(0))
     return PageTables(query_start, indptr, lengths, last_page_len(lengths, page_size))
-
-
-def without_prefix(
-    tables: PageTables, indices: Ints, shared: int, page_size: int
-) -> tuple[PageTables, Ints]:
-    """The tables without the first ``shared`` tokens (full pages) of every row, and their indices.
-
-    Rows that have no more than that, which only pad the step, have nothing left.
-    O(rows + pages), in numpy.
-    """
-    pages = shared // page_size
-    own = np.maximum(np.diff(tables.indptr) - pages, 0)
-    indptr = np.zeros(len(own) + 1, np.int32)
-    np.cumsum(own, out=indptr[1:])
-    lengths = np.maximum(tables.kv_length - shared, 0)
-    # Entry j of row i is at indptr[i] + pages + (j - the row's first).
-    shift = np.repeat(tables.indptr[:-1] + pages - indptr[:-1], own)
-    left = indices[np.arange(indptr[-1], dtype=np.int32) + shift]
-    lasts = last_page_len(lengths, page_size)
-    return PageTables(tables.query_start, indptr, lengths, lasts), left

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from pyengine.model.torch.attention.flashinfer.arrays import PlanArrays, TableTensors
+from pyengine.model.torch.attention.flashinfer.arrays import PinnedTables, TableTensors
 from pyengine.model.torch.attention.flashinfer.memory import Memory, Scores
 from pyengine.model.torch.attention.flashinfer.page_tables import PageTables
 from pyengine.model.torch.device.device_step import DeviceStep
@@ -44,10 +44,8 @@ Graph = tuple[torch.Tensor, int]
 class Launches(Protocol):
     """What is launched in a layer: for one size of a graph, or for all steps that have none."""
 
-    def plan(self, step: DeviceStep, rows: int, tokens: int, shared: int) -> None:
-        """Divide the work of ``step``, of whose keys ``shared`` begin every row; O(rows) in numpy,
-        and one wait for the device at most.
-        """
+    def plan(self, step: DeviceStep, rows: int, tokens: int) -> None:
+        """Divide the work of ``step``: O(rows) in numpy, and one wait for the device at most."""
 
     def run(self, queries: torch.Tensor, cache: Cache, out: torch.Tensor) -> None:
         """Attend, in one layer: [tokens, heads, head_dim] over its keys and values."""
@@ -69,20 +67,15 @@ class Wrapper:
         kind: int,
         place: int,
         scores: Scores,
-        arrays: PlanArrays,
-        *,
-        causal: bool | None = None,
+        most_rows: int,
     ) -> None:
-        """Around FlashInfer's ``wrapper``, whose ``arrays`` lie where a graph finds them.
-
-        ``causal``: queries see no keys behind their own; None where a row has one query.
-        """
+        """Wrap FlashInfer's ``wrapper`` for plans of up to ``most_rows`` rows."""
         wrapper.reset_workspace_buffer(
             float_workspace_buffer=memory.workspace,
             int_workspace_buffer=memory.plan_memory(kind, place),
         )
         self._wrapper, self._memory, self._scores = wrapper, memory, scores
-        self._arrays, self._causal = arrays, causal
+        self._tables = PinnedTables(memory, most_rows)
         # Behind the last plan's copies, from the wrapper's own pinned memory too.
         self._taken = memory.library.event()
 
@@ -93,12 +86,11 @@ class Wrapper:
     def plan(self, tables: PageTables, indices: torch.Tensor) -> None:
         """Plan for rows whose pages are in ``indices``, int32 on the device."""
         self._taken.synchronize()
-        self._arrays.fill(tables)
-        self._plan_whole(self._arrays.host, indices[: tables.indptr[-1]])
+        self._plan_whole(self._tables.filled(tables), indices[: tables.indptr[-1]])
         self._taken.record()
 
     def _plan_whole(self, tables: TableTensors, indices: torch.Tensor) -> None:
-        """By the wrapper itself."""
+        """Plan by the wrapper itself."""
         raise NotImplementedError
 
     def finish(self) -> None:
@@ -127,13 +119,13 @@ class Decode(Wrapper):
             graph: Of a wrapper in a graph.
         """
         spec, buffers = memory.spec, {}
-        arrays = PlanArrays(memory, spec.max_rows if graph is None else graph[1])
+        most_rows = spec.max_rows if graph is None else graph[1]
         if graph is not None:
             buffers = {
                 "use_cuda_graph": True,
-                "paged_kv_indptr_buffer": arrays.device.indptr,
+                "paged_kv_indptr_buffer": memory.ints(most_rows + 1),
                 "paged_kv_indices_buffer": graph[0],
-                "paged_kv_last_page_len_buffer": arrays.device.last_page_len,
+                "paged_kv_last_page_len_buffer": memory.ints(most_rows),
             }
         group = spec.num_heads // spec.num_kv_heads
         wrapper = memory.library.decode(
@@ -146,7 +138,7 @@ class Decode(Wrapper):
             backend="fa2",
             **buffers,
         )
-        super().__init__(memory, wrapper, kind, place, scores, arrays)
+        super().__init__(memory, wrapper, kind, place, scores, most_rows)
 
     def _plan_whole(self, tables: TableTensors, indices: torch.Tensor) -> None:
         self._wrapper.plan(
@@ -178,8 +170,6 @@ class Prefill(Wrapper):
         place: int = 0,
         graph: Graph | None = None,
         backend: str = "fa2",
-        *,
-        causal: bool = True,
     ) -> None:
         """For layers of a kind.
 
@@ -190,22 +180,21 @@ class Prefill(Wrapper):
             place: See :meth:`Memory.plan_memory`.
             graph: Of a wrapper in a graph.
             backend: ``fa2``; or ``auto``, which on Hopper is ``fa3`` where it can.
-            causal: Queries see no keys behind their own.
         """
         buffers = {}
-        arrays = PlanArrays(memory, memory.spec.max_rows if graph is None else graph[1])
+        most_rows = memory.spec.max_rows if graph is None else graph[1]
         if graph is not None:
             buffers = {
                 "use_cuda_graph": True,
-                "qo_indptr_buf": arrays.device.query_start,
-                "paged_kv_indptr_buf": arrays.device.indptr,
+                "qo_indptr_buf": memory.ints(most_rows + 1),
+                "paged_kv_indptr_buf": memory.ints(most_rows + 1),
                 "paged_kv_indices_buf": graph[0],
-                "paged_kv_last_page_len_buf": arrays.device.last_page_len,
+                "paged_kv_last_page_len_buf": memory.ints(most_rows),
             }
         wrapper = memory.library.prefill(
             float_workspace_buffer=memory.workspace, kv_layout="NHD", backend=backend, **buffers
         )
-        super().__init__(memory, wrapper, kind, place, scores, arrays, causal=causal)
+        super().__init__(memory, wrapper, kind, place, scores, most_rows)
         self.queries = 0
 
     def plan(self, tables: PageTables, indices: torch.Tensor) -> None:
@@ -222,7 +211,7 @@ class Prefill(Wrapper):
             seq_lens=tables.kv_length,
             max_token_per_sequence=self.queries,
             head_dim_qk=self._memory.spec.head_dim,
-            causal=self._causal,
+            causal=True,
             **self.layout(),
         )
 
@@ -230,16 +219,3 @@ class Prefill(Wrapper):
         """The plan's first tokens of [tokens, heads, head_dim]."""
         count = self.queries
         self._wrapper.run(q=queries[:count], out=out[:count], **cache.arguments())
-
-    def run_part(
-        self, queries: torch.Tensor, cache: Cache, out: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As :meth:`run`, over a part of the keys: the result, new where ``out`` is None, and the
-        logarithms of its sums, float32 [tokens, heads].
-        """
-        count = self.queries
-        given = None if out is None else out[:count]
-        result: tuple[torch.Tensor, torch.Tensor] = self._wrapper.run(
-            q=queries[:count], out=given, return_lse=True, **cache.arguments()
-        )
-        return result

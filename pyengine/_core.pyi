@@ -14,6 +14,7 @@ from typing_extensions import Buffer
 __all__ = [
     "DEFAULT_PROPOSERS",
     "DRAFT_POSITIONS",
+    "NO_TOKEN",
     "PROPOSERS",
     "STEP_BOUNDS_NS",
     "Accountant",

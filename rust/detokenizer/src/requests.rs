@@ -13,7 +13,7 @@ use super::stop_matcher::StopStrings;
 use super::stop_share::StopShare;
 use super::stream::Stream;
 use super::vocabulary::Vocabulary;
-use super::wire::{DeltaRef, read_tokens_out};
+use super::wire::{DeltaRef, empty_row, read_tokens_out};
 use pyengine_base::error::{Error, Result};
 use pyengine_mailbox::Mailbox;
 use pyengine_messages::{
@@ -60,7 +60,7 @@ impl Requests {
             scheduler: SchedulerOutbox::new(scheduler),
             ignored: 0,
             stop_share: StopShare::default(),
-            row: SequenceTokens::default(),
+            row: empty_row(),
             text: String::new(),
             logprobs: Vec::new(),
         }
@@ -74,7 +74,7 @@ impl Requests {
     pub fn handle(&mut self, message: &[u8]) -> Result<()> {
         match tag(message)? {
             "tokens_out" => {
-                let mut row = std::mem::take(&mut self.row);
+                let mut row = std::mem::replace(&mut self.row, empty_row());
                 let read = read_tokens_out(message, &mut row, |row| self.take_tokens(row));
                 self.row = row;
                 read

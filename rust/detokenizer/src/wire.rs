@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
 
 use pyengine_base::error::{Error, Result};
-use pyengine_messages::{Delta, SequenceTokens, tag};
+use pyengine_messages::{Delta, RequestKey, SequenceTokens, tag};
 
 /// A delta that is written: borrowed.
 pub(super) type DeltaRef<'a> = Delta<&'a str, &'a [u32], &'a [u8]>;
@@ -66,6 +66,22 @@ pub(super) fn read_tokens_out(
     match failure {
         Some(error) => Err(error),
         None => read.map_err(|error| Error::MalformedMessage(error.to_string())),
+    }
+}
+
+/// An empty row.
+pub(super) fn empty_row() -> SequenceTokens {
+    let key = RequestKey { frontend: 0, request: 0 };
+    SequenceTokens {
+        key,
+        tokens: Vec::new(),
+        finish: None,
+        stop_token: None,
+        cached_tokens: 0,
+        queued_us: 0,
+        accepted_drafts: 0,
+        rejected_drafts: 0,
+        logprobs: Vec::new(),
     }
 }
 
@@ -167,10 +183,10 @@ impl<'de> Visitor<'de> for Tokens<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pyengine_messages::{FinishReason, Message, RequestKey};
+    use pyengine_messages::{FinishReason, Message};
 
     fn rows(message: &[u8]) -> Result<Vec<SequenceTokens>> {
-        let (mut rows, mut row) = (Vec::new(), SequenceTokens::default());
+        let (mut rows, mut row) = (Vec::new(), empty_row());
         read_tokens_out(message, &mut row, |row| {
             rows.push(row.clone());
             Ok(())
@@ -191,7 +207,7 @@ mod tests {
             rejected_drafts: 2,
             logprobs: vec![9; 300],
         };
-        let message = Message::TokensOut(vec![first, SequenceTokens::default()]);
+        let message = Message::TokensOut(vec![first, empty_row()]);
         let mut bytes = Vec::new();
         message.encode_into(&mut bytes).unwrap();
         assert_eq!(Message::TokensOut(rows(&bytes).unwrap()), message);
@@ -203,8 +219,8 @@ mod tests {
     #[test]
     fn an_error_of_the_taker_comes_through() {
         let mut bytes = Vec::new();
-        Message::TokensOut(vec![SequenceTokens::default()]).encode_into(&mut bytes).unwrap();
-        let result = read_tokens_out(&bytes, &mut SequenceTokens::default(), |_| Err(Error::MailboxClosed));
+        Message::TokensOut(vec![empty_row()]).encode_into(&mut bytes).unwrap();
+        let result = read_tokens_out(&bytes, &mut empty_row(), |_| Err(Error::MailboxClosed));
         assert_eq!(result, Err(Error::MailboxClosed));
     }
 

@@ -123,17 +123,13 @@ pub enum FinishReason {
     Refused,
 }
 
-/// The tokens of one sequence from one step: owned where it is read, borrowed where it is written.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-#[serde(bound(
-    serialize = "Tokens: Serialize, Bytes: serde_bytes::Serialize",
-    deserialize = "Tokens: Deserialize<'de>, Bytes: serde_bytes::Deserialize<'de>"
-))]
-pub struct SequenceTokens<Tokens = Vec<u32>, Bytes = Vec<u8>> {
+/// The tokens of one sequence from one step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SequenceTokens {
     /// The request.
     pub key: RequestKey,
     /// The new tokens; the token that stopped the request is among them.
-    pub tokens: Tokens,
+    pub tokens: Vec<u32>,
     /// Set in the request's last message.
     pub finish: Option<FinishReason>,
     /// The stop token that ended it, if one did.
@@ -150,7 +146,7 @@ pub struct SequenceTokens<Tokens = Vec<u32>, Bytes = Vec<u8>> {
     /// log-probability (f32), and pairs of a token (i32, -1 where there are no more) and its log-probability, the most
     /// likely first.
     #[serde(with = "serde_bytes")]
-    pub logprobs: Bytes,
+    pub logprobs: Vec<u8>,
 }
 
 /// A text for the client: why a grammar was refused, or which of its keywords are not enforced.

@@ -6,10 +6,10 @@
 
 use std::collections::VecDeque;
 
-use rmp::encode::{ByteBuf, write_array_len, write_str};
+use rmp::encode::{ByteBuf, write_array_len, write_bin, write_nil, write_str, write_uint};
 
 use pyengine_base::error::{Error, Result};
-use pyengine_messages::{Message, OpenStream, SequenceTokens};
+use pyengine_messages::{FinishReason, Message, OpenStream, RequestKey};
 
 /// Sends one message, or says that the ring is full.
 pub type DetokenizerSink = Box<dyn FnMut(&[u8]) -> Result<()> + Send>;
@@ -19,15 +19,66 @@ const ROW_BYTES: usize = 72;
 /// A token takes at most this.
 const TOKEN_BYTES: usize = 5;
 
-/// A request's changes in one call of the planner; [`Outbox::row`] adds its tokens and log-probabilities.
-pub type OutRow<'a> = SequenceTokens<&'a [u32], &'a [u8]>;
+/// A request's changes in one call of the planner; sent with its tokens as a `SequenceTokens`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct OutRow {
+    /// The request.
+    pub key: RequestKey,
+    /// Set in the request's last row.
+    pub finish: Option<FinishReason>,
+    /// The token that ended it.
+    pub stop_token: Option<u32>,
+    /// Prompt tokens from the prefix cache.
+    pub cached_tokens: u32,
+    /// Microseconds that it waited, with its first token and its last.
+    pub queued_us: u32,
+    /// Draft tokens taken up to here.
+    pub accepted_drafts: u32,
+    /// Draft tokens dropped up to here.
+    pub rejected_drafts: u32,
+}
+
+impl OutRow {
+    /// Appends what a [`SequenceTokens`](pyengine_messages::SequenceTokens) of this row would be. Memory can always be
+    /// written to, so that no error can come of it.
+    fn encode(&self, tokens: &[u32], logprobs: &[u8], out: &mut ByteBuf) {
+        let Ok(_) = write_array_len(out, 9);
+        let Ok(_) = write_array_len(out, 2);
+        let Ok(_) = write_uint(out, self.key.frontend.into());
+        let Ok(_) = write_uint(out, self.key.request);
+        let Ok(_) = write_array_len(out, tokens.len() as u32);
+        for &token in tokens {
+            let Ok(_) = write_uint(out, token.into());
+        }
+        match self.finish {
+            None => {
+                let Ok(()) = write_nil(out);
+            }
+            Some(reason) => {
+                rmp_serde::encode::write(out.as_mut_vec(), &reason).expect("a name can be written to memory");
+            }
+        }
+        match self.stop_token {
+            None => {
+                let Ok(()) = write_nil(out);
+            }
+            Some(token) => {
+                let Ok(_) = write_uint(out, token.into());
+            }
+        }
+        for number in [self.cached_tokens, self.queued_us, self.accepted_drafts, self.rejected_drafts] {
+            let Ok(_) = write_uint(out, number.into());
+        }
+        let Ok(()) = write_bin(out, logprobs);
+    }
+}
 
 /// Collects and sends messages to the detokenizer.
 pub struct Outbox {
     sink: DetokenizerSink,
     limit: usize,
     /// Rows of the next `TokensOut`, encoded, and how many.
-    rows: Vec<u8>,
+    rows: ByteBuf,
     count: u32,
     /// Log-probabilities of the row that comes next.
     logprobs: Vec<u8>,
@@ -48,7 +99,7 @@ impl Outbox {
         Ok(Self {
             sink,
             limit,
-            rows: Vec::new(),
+            rows: ByteBuf::new(),
             count: 0,
             logprobs: Vec::new(),
             scratch: Vec::new(),
@@ -68,14 +119,13 @@ impl Outbox {
 
     /// Adds a row with its new tokens to the next `TokensOut`. A message that it would make too large waits for
     /// [`flush`](Self::flush) without it.
-    pub fn row(&mut self, row: OutRow<'_>, tokens: &[u32]) {
+    pub fn row(&mut self, row: OutRow, tokens: &[u32]) {
         let most = ROW_BYTES + TOKEN_BYTES * tokens.len() + self.logprobs.len();
-        if self.count > 0 && ROW_BYTES + self.rows.len() + most > self.limit {
+        if self.count > 0 && ROW_BYTES + self.rows.as_slice().len() + most > self.limit {
             self.frame_rows();
             self.held.push_back(self.scratch.clone());
         }
-        let row = SequenceTokens { tokens, logprobs: &self.logprobs[..], ..row };
-        rmp_serde::encode::write(&mut self.rows, &row).expect("memory can always be written to");
+        row.encode(tokens, &self.logprobs, &mut self.rows);
         self.count += 1;
         self.logprobs.clear();
     }
@@ -134,7 +184,7 @@ impl Outbox {
         let Ok(()) = write_str(&mut message, "tokens_out");
         let Ok(_) = write_array_len(&mut message, self.count);
         self.scratch = message.into_vec();
-        self.scratch.append(&mut self.rows);
+        self.scratch.append(self.rows.as_mut_vec());
         self.count = 0;
     }
 
@@ -166,7 +216,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use pyengine_messages::{FinishReason, RequestKey};
+    use pyengine_messages::{Message, SequenceTokens};
 
     type Ring = Arc<Mutex<(Vec<Vec<u8>>, usize)>>;
 
@@ -185,20 +235,11 @@ mod tests {
         (Outbox::new(sink, limit).unwrap(), ring)
     }
 
-    fn row(request: u64, finish: Option<FinishReason>) -> OutRow<'static> {
+    fn row(request: u64, finish: Option<FinishReason>) -> OutRow {
         let key = RequestKey { frontend: u32::MAX, request };
         let [cached_tokens, queued_us, accepted_drafts, rejected_drafts] = [u32::MAX; 4];
         let stop_token = Some(u32::MAX);
-        OutRow {
-            key,
-            finish,
-            stop_token,
-            cached_tokens,
-            queued_us,
-            accepted_drafts,
-            rejected_drafts,
-            ..OutRow::default()
-        }
+        OutRow { key, finish, stop_token, cached_tokens, queued_us, accepted_drafts, rejected_drafts }
     }
 
     #[test]

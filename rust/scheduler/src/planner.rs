@@ -333,7 +333,7 @@ impl Planner {
     }
 
     /// The facts of a request that the detokenizer gets besides its tokens.
-    pub(super) fn out_row(&self, id: RequestId) -> OutRow<'static> {
+    pub(super) fn out_row(&self, id: RequestId) -> OutRow {
         let (accepted_drafts, rejected_drafts) = self.features.drafts.counts(id);
         OutRow { accepted_drafts, rejected_drafts, ..self.requests.get(id).row() }
     }

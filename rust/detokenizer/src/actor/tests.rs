@@ -68,7 +68,7 @@ fn tokens(text: &str) -> Vec<u32> {
 
 fn row(frontend: u32, request: u64, text: &str, finish: Option<FinishReason>) -> SequenceTokens {
     let key = RequestKey { frontend, request };
-    SequenceTokens { tokens: tokens(text), finish, key, ..SequenceTokens::default() }
+    SequenceTokens { tokens: tokens(text), finish, key, ..super::super::wire::empty_row() }
 }
 
 fn read(mailbox: &Mailbox) -> Message {

@@ -86,12 +86,15 @@ impl Request {
     }
 
     /// The facts that its messages carry besides tokens and drafts.
-    pub fn row(&self) -> OutRow<'static> {
+    pub fn row(&self) -> OutRow {
         OutRow {
             key: self.key,
+            finish: None,
+            stop_token: None,
             cached_tokens: self.cached_tokens.unwrap_or(0),
             queued_us: self.queued_us,
-            ..OutRow::default()
+            accepted_drafts: 0,
+            rejected_drafts: 0,
         }
     }
 }

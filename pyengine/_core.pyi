@@ -48,6 +48,7 @@ __all__ = [
     "Vocabulary",
     "__version__",
     "compile_grammar",
+    "declared_messages",
     "machine_peaks",
     "match_prefix",
     "pick_allowed",

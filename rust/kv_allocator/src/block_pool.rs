@@ -25,12 +25,13 @@
 //! for every block from the start, and the list is made of indices in the array of entries.
 
 mod invariants;
+mod snapshots;
 mod states;
 
-use super::extents::SlotId;
-use super::pages::{BlockId, Group, PageId, Pages};
+use super::ids::{BlockId, PageId, SlotId};
+use super::pages::{Group, Pages};
 use pyengine_base::error::{Error, Result};
-use states::Snapshots;
+use snapshots::Snapshots;
 
 /// A node of the prefix tree, as the pool remembers it: which node a block stands in.
 pub(super) type Place = u32;

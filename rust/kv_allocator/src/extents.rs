@@ -14,16 +14,13 @@
 //! An extent is as old as the newest content that is cached in it. A state that finds no whole extent takes the oldest
 //! one that no sequence holds a page of: O(extents). All else is O(1) a page.
 
-use super::pages::PageId;
+use super::ids::{PageId, SlotId};
 use pyengine_base::error::{Error, Result};
 
 const NO_PAGE: PageId = PageId::MAX;
 
 /// Where an extent stands in the list of broken ones if it is not there.
 const NOT_BROKEN: u32 = u32::MAX;
-
-/// Names an extent, and the slot that it can be.
-pub type SlotId = u32;
 
 #[derive(Clone)]
 struct Extent {

@@ -46,14 +46,15 @@
 mod block_pool;
 mod extents;
 mod holding;
+mod ids;
 mod pages;
 mod prefix_tree;
 mod states;
 
 pub use block_pool::Counts;
-pub use extents::SlotId;
 pub use holding::Holding;
-pub use pages::{BlockId, Group, Kind, PageId};
+pub use ids::{BlockId, PageId, SlotId};
+pub use pages::{Group, Kind};
 
 use block_pool::{BlockPool, Cached, NOWHERE};
 use prefix_tree::PrefixTree;

@@ -14,14 +14,9 @@
 //! Where there is one group with one table, and no state, a block is its page, and nothing is kept here. O(tables) a
 //! block.
 
-use super::extents::{Extents, SlotId};
+use super::extents::Extents;
+use super::ids::{BlockId, PageId, SlotId};
 use pyengine_base::error::{Error, Result};
-
-/// Names a block: some tokens of a sequence, and their KV in all groups.
-pub type BlockId = u32;
-
-/// Names a page: its index in the KV cache.
-pub type PageId = u32;
 
 const NO_PAGE: PageId = PageId::MAX;
 

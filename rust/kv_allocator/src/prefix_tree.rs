@@ -32,7 +32,7 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::block_pool::{BlockPool, NOWHERE};
-use super::pages::BlockId;
+use super::ids::BlockId;
 use block_tokens::BlockTokens;
 use nodes::{NO_NODE, Node, NodeId, Nodes};
 use pyengine_base::error::Result;

@@ -153,7 +153,6 @@ impl Planner {
         let mut record = self.steps.record(now_ns);
         self.timeline.set_step(record.number);
         self.steps.fill(kv, &self.layout, &mut buffers, &mut record, &mut self.features);
-        self.layout.forget_results(bytes)?;
         let rows = record.rows.len();
         if !in_flight {
             self.timeline.set_in_flight_since(now_ns);

@@ -1,7 +1,7 @@
 //! The invariants of the pool, checked entry by entry: O(blocks).
 
-use super::super::extents::SlotId;
-use super::super::pages::{BlockId, CachedPages};
+use super::super::ids::{BlockId, SlotId};
+use super::super::pages::CachedPages;
 use super::{BlockPool, EntryId, NOWHERE};
 use pyengine_base::error::{Error, Result};
 

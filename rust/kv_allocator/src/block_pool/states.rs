@@ -15,43 +15,9 @@
 
 use std::ops::Range;
 
-use super::super::extents::SlotId;
-use super::super::pages::{BlockId, PageId};
-use super::{BlockPool, NOWHERE, Place};
-
-/// The place of a slot that is a snapshot's.
-pub(super) const KNOWN: Place = 0;
-
-/// Which block each snapshot follows.
-pub(super) struct Snapshots {
-    /// Pages of a slot, 0 where no layer has a state.
-    pub pages: usize,
-    /// By block. Empty without states.
-    pub behind: Vec<Option<SlotId>>,
-    /// By slot.
-    slots: Vec<Snapshot>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Snapshot {
-    /// The block that it follows; meaningless where the slot is no snapshot's.
-    block: BlockId,
-    /// How often it is still passed over.
-    chances: u8,
-}
-
-impl Snapshots {
-    /// None, for `slots` slots of so many pages.
-    pub(super) fn new(num_blocks: usize, slots: usize, pages: usize) -> Self {
-        let behind = if slots == 0 { Vec::new() } else { vec![None; num_blocks] };
-        Self { pages, behind, slots: vec![Snapshot::default(); slots] }
-    }
-
-    /// The block that the snapshot in `slot` follows.
-    pub(super) fn block(&self, slot: SlotId) -> BlockId {
-        self.slots[slot as usize].block
-    }
-}
+use super::super::ids::{BlockId, PageId, SlotId};
+use super::snapshots::{KNOWN, Snapshot};
+use super::{BlockPool, NOWHERE};
 
 impl BlockPool {
     /// Pages of a state, 0 where no layer has one.

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::super::pages::BlockId;
+use super::super::ids::BlockId;
 use pyengine_base::error::{Error, Result};
 
 /// The tokens of all blocks.

@@ -1,7 +1,7 @@
 //! The invariants of the prefix tree, checked node by node: O(blocks).
 
 use super::super::block_pool::{BlockPool, NOWHERE};
-use super::super::pages::BlockId;
+use super::super::ids::BlockId;
 use super::PrefixTree;
 use super::nodes::{NO_NODE, Node, NodeId};
 use pyengine_base::error::{Error, Result};

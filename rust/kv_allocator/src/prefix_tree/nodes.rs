@@ -11,7 +11,7 @@
 use std::ops::{Index, IndexMut};
 
 use super::super::block_pool::{NOWHERE, Place};
-use super::super::pages::BlockId;
+use super::super::ids::BlockId;
 
 /// Names a node, as its blocks do in the pool.
 pub type NodeId = Place;

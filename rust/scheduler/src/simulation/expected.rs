@@ -1,28 +1,19 @@
 //! The output that a request must have.
 
+use super::extensions::asked;
 use super::grammar::Threes;
 use super::model::{STOP_TOKEN, choose, extend, mix};
 use super::penalties::{digest, recount};
 use crate::features::grammars::GrammarExtension;
 use crate::features::pooling::{Pooling, PoolingExtension};
 use pyengine_grammar::Grammar;
-use pyengine_messages::{Extension, FinishReason, Submit};
+use pyengine_messages::{FinishReason, Submit};
 
 /// A request's features, and the tokens it would have if nothing ever ended it.
 #[derive(Clone)]
 pub(super) struct Expected {
     pub(super) submit: Submit,
     pub(super) tokens: Vec<u32>,
-}
-
-/// Asks for a feature in `submit`.
-pub(super) fn ask<T: Extension>(submit: &mut Submit, body: &T) {
-    submit.extensions.set(body).unwrap();
-}
-
-/// What `submit` asks of a feature.
-pub(super) fn asked<T: Extension>(submit: &Submit) -> Option<T> {
-    submit.extensions.get().unwrap()
 }
 
 /// The length of the answer that `submit`'s grammar allows, if it has one.

@@ -10,6 +10,7 @@
 mod cases;
 mod device;
 mod expected;
+mod extensions;
 mod grammar;
 mod model;
 mod outcome;

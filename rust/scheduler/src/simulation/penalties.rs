@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use pyengine_kernels_cpu::sampler::SamplingRow;
 
-use super::expected::{ask, asked};
+use super::extensions::{ask, asked};
 use super::model::{VOCABULARY, mix};
 use crate::features::penalties::PenaltiesExtension;
 use crate::queue::submit::token_ids;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-use super::expected::ask;
+use super::extensions::ask;
 use super::model::prompt;
 use super::penalties::{PenaltyRules, penalty_rules};
 use super::setup::{Drafts, Setup};

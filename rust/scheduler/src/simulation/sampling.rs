@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use super::expected::Expected;
-use super::expected::asked;
+use super::extensions::asked;
 use super::model::{choose, mix};
 use super::penalties::digest;
 use crate::features::grammars::GrammarExtension;

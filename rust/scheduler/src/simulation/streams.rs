@@ -1,6 +1,6 @@
 //! The detokenizer's side of a world: what it is told of each request, in order.
 
-use super::expected::asked;
+use super::extensions::asked;
 use super::model::logprob;
 use super::world::World;
 use crate::features::logprobs::LogProbsExtension;

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::expected::asked;
 use super::expected::{scores, vector};
+use super::extensions::asked;
 use super::world::World;
 use crate::features::pooling::PoolingExtension;
 use crate::features::prompt_logprobs::PromptLogProbsExtension;

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use super::super::{DetokenizerSink, Planner, PlannerConfig, StepLayout};
 use super::device::Device;
-use super::expected::{Expected, ask};
+use super::expected::Expected;
+use super::extensions::ask;
 use super::grammar::Slow;
 use super::model::{STOP_TOKEN, rules};
 use super::outcome::Outcome;

@@ -137,7 +137,7 @@ impl Field {
     /// The bytes that count in a step with this header.
     fn used_bytes(&self, header: &[i64]) -> std::ops::Range<usize> {
         let rows = self.length / self.width.unwrap_or(1).max(1);
-        let used = usize::try_from((self.used)(header)).unwrap_or(0).min(rows);
+        let used = used(header, self.used).min(rows);
         self.offset..self.offset + used * self.row_bytes
     }
 }
@@ -162,23 +162,31 @@ pub struct StepLayout {
 /// Plain numbers that may be read from and written to any bytes.
 trait Element: Copy {
     const DTYPE: &'static str;
+    /// Stands in the results of a step that no device has written.
+    const FORGOTTEN: Self;
 }
 impl Element for i32 {
+    const FORGOTTEN: Self = NO_TOKEN;
     const DTYPE: &'static str = "int32";
 }
 impl Element for i64 {
+    const FORGOTTEN: Self = 0;
     const DTYPE: &'static str = "int64";
 }
 impl Element for u32 {
+    const FORGOTTEN: Self = 0;
     const DTYPE: &'static str = "uint32";
 }
 impl Element for u64 {
+    const FORGOTTEN: Self = 0;
     const DTYPE: &'static str = "uint64";
 }
 impl Element for f32 {
+    const FORGOTTEN: Self = f32::NAN;
     const DTYPE: &'static str = "float32";
 }
 impl Element for SamplingRow {
+    const FORGOTTEN: Self = SamplingRow::NEUTRAL;
     const DTYPE: &'static str = ROW_DTYPE;
 }
 
@@ -216,6 +224,18 @@ macro_rules! step_fields {
                     end += padded::<$element>(length);
                 )*)*
                 debug_assert_eq!(end, self.nbytes());
+            }
+
+            /// Forgets the results of the step that was in these buffers before, as far as they count in the one that
+            /// is planned there.
+            pub(super) fn forget_results(&self, step: &mut StepBuffers<'_>) {
+                $($(if matches!(Phase::$phase, Phase::Results) {
+                    let rows: Option<usize> = None $(.or(Some(used(step.header, $used))))?;
+                    let end = rows.unwrap_or(usize::MAX) $(.saturating_mul(bound(self, $width)))?;
+                    let end = end.min(step.$name.len());
+                    step.$name[..end].fill(<$element>::FORGOTTEN);
+                })*)*
+                step.device_times.fill(0);
             }
 
             /// Size of the buffer in bytes.
@@ -367,6 +387,10 @@ fn prompt_top(header: &[i64]) -> i64 {
     if header[header::MAX_PROMPT_LOGPROBS] > 0 { header[header::NUM_PROMPT_LOGITS] } else { 0 }
 }
 
+fn used(header: &[i64], used: impl Fn(&[i64]) -> i64) -> usize {
+    usize::try_from(used(header)).unwrap_or(0)
+}
+
 fn bound(layout: &StepLayout, bound: impl Fn(&StepLayout) -> usize) -> usize {
     bound(layout)
 }
@@ -463,19 +487,6 @@ impl StepLayout {
     /// Bytes of a step's results that count.
     pub fn result_ranges(&self, bytes: &mut [u8]) -> Result<Vec<Range<usize>>> {
         Ok(self.ranges(&self.header(bytes)?, Phase::Results, Vec::new()))
-    }
-
-    /// Forgets the results of the step that was in `bytes` before, as far as they count in the one that is planned there:
-    /// tokens and counts become -1, numbers NaN, and times those of no device.
-    pub(crate) fn forget_results(&self, bytes: &mut [u8]) -> Result<()> {
-        let header = self.header(bytes)?;
-        self.each_field(|field| {
-            if field.phase == Phase::Results {
-                bytes[field.used_bytes(&header)].fill(0xff);
-            }
-        });
-        self.view(bytes)?.device_times.fill(0);
-        Ok(())
     }
 
     /// Adds what counts of the fields of a phase to `ranges`; those that nearly touch become one.
@@ -633,17 +644,18 @@ mod tests {
         (view.header[header::NUM_POOLED_ROWS], view.header[header::NUM_POOLED_TOKENS]) = (1, 5);
         view.header[header::NUM_MASKS] = 1;
         let pooled = at("pooled")..at("pooled") + 64;
-        assert_eq!(layout.result_ranges(raw).unwrap(), [sampled, pooled.clone()]);
+        assert_eq!(layout.result_ranges(raw).unwrap(), [sampled, pooled]);
         let starts = at("pool_start");
         let planned = 0..starts + 8;
         assert_eq!(layout.planned_ranges(raw, 0).unwrap(), [planned], "gaps of padding are filled");
         let (rows, mask) = (at("mask_row"), at("mask"));
         assert_eq!(layout.late_ranges(raw).unwrap(), [rows..rows + 8, mask..mask + 8]);
         raw.fill(0);
-        layout.view(raw).unwrap().header[header::NUM_POOLED_ROWS] = 1;
-        layout.forget_results(raw).unwrap();
-        assert!(raw[pooled.clone()].iter().all(|byte| *byte == 0xff));
-        assert!(raw[pooled.end..].iter().all(|byte| *byte == 0));
+        let mut view = layout.view(raw).unwrap();
+        view.header[header::NUM_POOLED_ROWS] = 1;
+        layout.forget_results(&mut view);
+        assert!(view.pooled[..16].iter().all(|number| number.is_nan()));
+        assert!(view.pooled[16..].iter().chain(&*view.prompt_logprobs).all(|number| *number == 0.0));
     }
 
     #[test]

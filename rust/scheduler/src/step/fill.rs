@@ -59,6 +59,7 @@ impl Steps {
         fill_header(out.header, &tally, record.rows.len(), self.decodes.len());
         out.header[header::STEP_ID] = record.number as i64;
         features.end_step(out.header, record);
+        layout.forget_results(out);
     }
 
     /// Writes a row, and moves its sequence on to behind it.

@@ -1,6 +1,6 @@
 //! Steps that follow drafts whose number is open.
 
-use super::super::expected::ask;
+use super::super::extensions::ask;
 use super::super::model::prompt;
 use super::super::random::{Event, happen};
 use super::super::setup::{Drafts, Setup, roomy};

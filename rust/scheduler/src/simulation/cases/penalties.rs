@@ -2,7 +2,7 @@
 
 use pyengine_kernels_cpu::sampler::SamplingRow;
 
-use super::super::expected::ask;
+use super::super::extensions::ask;
 use super::super::model::prompt;
 use super::super::outcome::Outcome;
 use super::super::penalties::PenaltyRules;

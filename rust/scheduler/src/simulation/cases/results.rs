@@ -1,7 +1,7 @@
 //! What a step brings back, and what it took.
 
 use super::super::super::DeviceTimes;
-use super::super::expected::ask;
+use super::super::extensions::ask;
 use super::super::model::prompt;
 use super::super::setup::{Drafts, Setup, roomy};
 use super::super::world::World;

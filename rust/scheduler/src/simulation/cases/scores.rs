@@ -1,6 +1,6 @@
 //! Log-probabilities, of answers and of prompts.
 
-use super::super::expected::{ask, asked};
+use super::super::extensions::{ask, asked};
 use super::super::model::prompt;
 use super::super::setup::{Setup, roomy};
 use super::super::world::World;

@@ -86,10 +86,10 @@ async def test_unknown_path(http: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("/completion", "there are: /, /v1/chat/completions, "),
+        ("/completion", "there are: /v1/chat/completions, "),
         ("/v1/v1/chat/completions", "did you mean /v1/chat/completions? OpenAI's clients"),
-        ("/v1", "there are: /, /v1/chat/completions, "),
-        ("/v1/moderations", "there are: /, /v1/chat/completions, "),
+        ("/v1", "there are: /v1/chat/completions, "),
+        ("/v1/moderations", "there are: /v1/chat/completions, "),
     ],
 )
 async def test_an_unknown_path_is_told_the_way(

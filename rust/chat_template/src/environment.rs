@@ -41,6 +41,7 @@ pub(crate) fn environment() -> Environment<'static> {
     environment.add_filter("string", filters::string);
     environment.add_filter("trim", filters::trim);
     environment.add_filter("center", filters::center);
+    environment.add_filter("format", filters::format);
     environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
     environment.add_test("sequence", |value: &Value| {
         matches!(value.kind(), ValueKind::Seq | ValueKind::Map | ValueKind::String | ValueKind::Undefined)

@@ -1,10 +1,10 @@
 //! Filters that differ from minijinja's own.
 
-use minijinja::value::{Kwargs, Rest};
+use minijinja::value::{Kwargs, Rest, ValueOrKwargs};
 use minijinja::{Error, ErrorKind, State, Value};
 
 use crate::json::{self, Layout};
-use crate::{methods, numbers};
+use crate::{methods, numbers, widths};
 
 /// JSON as transformers writes it: not escaped for HTML, with the arguments of Python's `json.dumps`.
 pub(crate) fn tojson(
@@ -45,4 +45,10 @@ pub(crate) fn trim(value: &Value, characters: Option<&str>) -> String {
 pub(crate) fn center(state: &State, text: &str, width: Option<usize>) -> Result<Value, Error> {
     methods::call_text(state, text, "center", &[Value::from(width.unwrap_or(80))])
         .unwrap_or_else(|| Err(Error::from(ErrorKind::UnknownMethod)))
+}
+
+/// Text by a format in the style of `printf`.
+pub(crate) fn format(state: &mut State, layout: &Value, args: Rest<ValueOrKwargs>) -> Result<Value, Error> {
+    widths::check_directives(layout.as_str().unwrap_or_default())?;
+    minijinja::filters::format(state, layout, args)
 }

@@ -14,6 +14,7 @@ mod numbers;
 mod reads;
 mod strftime;
 mod syntax_tree;
+mod widths;
 
 use std::io;
 use std::time::{Duration, Instant};

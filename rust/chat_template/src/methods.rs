@@ -4,6 +4,8 @@ use minijinja::value::{Kwargs, Tuple, ValueKind, from_args};
 use minijinja::{Error, ErrorKind, State, Value};
 use minijinja_contrib::pycompat::unknown_method_callback;
 
+use crate::widths;
+
 /// Calls a method of a value.
 ///
 /// # Errors
@@ -50,6 +52,10 @@ pub(crate) fn call_text(
             from_args(args).map(|()| (!text.is_empty() && text.chars().all(|c| c.is_ascii_digit())).into())
         }
         "ljust" | "rjust" | "center" | "zfill" => padded(state, text, method, args),
+        "format" => match widths::check_fields(text) {
+            Ok(()) => return None,
+            Err(refused) => Err(refused),
+        },
         _ => return None,
     })
 }

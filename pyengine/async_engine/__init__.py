@@ -425,7 +425,7 @@ class AsyncEngine:
 
         Args:
             prompt: Text or token ids, or several of them.
-            dimensions: How many numbers, the first of those that there are; None is all.
+            dimensions: Numbers to keep of each vector, from the first on; None keeps all.
             normalize: Whether a vector has length 1; None is as the model has it.
             options: As :meth:`generate` takes them: priority, tenant, cache_salt and timeout.
 

@@ -70,7 +70,7 @@ class ConversationKeywords(TypedDict, total=False):
 
 
 class ChatKeywords(ConversationKeywords, RequestKeywords, total=False):
-    """The keywords of ``chat``: those of a conversation, and those of any request."""
+    """The keywords of ``chat``: of a conversation, and of any request."""
 
 
 def made_tools(given: Sequence[Tool | Mapping[str, Any]]) -> tuple[Tool, ...]:
@@ -132,7 +132,7 @@ def _shown(value: Any) -> str:
 
 def made_options(given: ChatKeywords) -> tuple[ChatOptions, RequestKeywords]:
     """Returns the options of a chat request that a caller of the library gives, checked, and the
-    other keywords, which are those of any request.
+    other keywords, which any request takes.
 
     Raises:
         InvalidRequestError: An argument is not what it should be; named.

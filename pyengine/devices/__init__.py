@@ -36,7 +36,7 @@ def find_device(name: str) -> DeviceSpec:
 
 
 def device_names() -> list[str]:
-    """The names that ``device`` may have, those of installed packages too."""
+    """The names that ``device`` may have, also from installed packages."""
     outside = (entry.name for entry in entry_points(group=ENTRY_POINTS))
     return sorted({AUTO, *DEVICES, *outside})
 

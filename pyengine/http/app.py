@@ -100,7 +100,7 @@ _ERROR_FORMS: dict[str, Callable[[PyengineError], bytes]] = {
 
 @cache
 def routes() -> Routes:
-    """All paths and their handlers, those of extensions too."""
+    """All paths and their handlers, also of extensions."""
     found = dict(_ROUTES)
     for extension in extensions():
         found.update(extension.routes)

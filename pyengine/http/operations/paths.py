@@ -69,7 +69,7 @@ _OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/v1/chat/completions"): Operation(
         "The stored completions.",
         ObjectList,
-        parameters=(*_LISTED, query("model", "Those of that model.", {"type": "string"})),
+        parameters=(*_LISTED, query("model", "Completions of one model.", {"type": "string"})),
     ),
     ("GET", "/v1/chat/completions/{completion}"): Operation(
         "A stored completion.", ChatResponse, parameters=(object_id("completion"),)
@@ -127,7 +127,7 @@ _OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/v1/files"): Operation(
         "The stored files.",
         ObjectList,
-        parameters=(*_LISTED, query("purpose", "Those of that purpose.", {"type": "string"})),
+        parameters=(*_LISTED, query("purpose", "Files of one purpose.", {"type": "string"})),
     ),
     ("GET", "/v1/files/{file}"): Operation("A file.", FileObject, parameters=(object_id("file"),)),
     ("DELETE", "/v1/files/{file}"): Operation(

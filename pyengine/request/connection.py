@@ -163,7 +163,7 @@ class Connection:
     def abort_frontend(self, index: int, below: int) -> None:
         """End the requests of frontend ``index``, whose process died, with numbers under ``below``.
 
-        For the process that started the engine and those of the frontends; see
+        For the process that started the engine and for the frontends' processes; see
         :mod:`pyengine.http.serving.supervisor`.
         """
         if self.frontend is not None:

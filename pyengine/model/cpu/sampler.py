@@ -100,7 +100,7 @@ class LogProbTable(NamedTuple):
         chosen: int32 [rows], the tokens whose own are computed.
         tokens: int32 [rows, MAX_LOGPROBS], gets the most likely tokens.
         logprobs: float32 of the same shape, gets theirs.
-        of_chosen: float32 [rows], gets those of ``chosen``.
+        of_chosen: float32 [rows], gets the log-probability of each of ``chosen``.
     """
 
     kernels: CpuKernels

@@ -28,7 +28,7 @@ class LogProbs(AnswerPart):
     """The log-probabilities that came so far.
 
     Attributes:
-        records: Those of every token.
+        records: The log-probabilities of every token.
     """
 
     in_updates = True

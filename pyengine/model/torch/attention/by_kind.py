@@ -65,8 +65,8 @@ class AttentionByKind:
     def variant(self, step: DeviceStep) -> str:
         """The most particular of the backends' variants.
 
-        A shared prefix is attended to once where that pays for one kind of layers, and tiles are
-        those of prompts where one backend has such. All backends are asked, and note what rows
+        A shared prefix is attended to once where that pays for one kind of layers, and tiles
+        are as for prompts where one backend needs that. All backends are asked, and note what rows
         share.
         """
         variants = [backend.variant(step) for backend in self._all]

@@ -12,8 +12,8 @@ class Wanted(NamedTuple):
     Attributes:
         greedy: Every row is greedy, which takes one kernel.
         penalized: Some logits are penalized.
-        top: Log-probabilities, and of so many most likely tokens; -1 is none at all. All steps that
-            want any of these get the same number, which is the most there may be.
+        top: Number of most likely tokens whose log-probabilities are wanted beside the sampled
+            one's; -1: no log-probabilities. All steps that want any get the most there may be.
     """
 
     greedy: bool

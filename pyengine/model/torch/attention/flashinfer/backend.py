@@ -36,8 +36,8 @@ class _Planned(NamedTuple):
 class FlashInferAttention:
     """Attention by FlashInfer's wrappers: one for each graph's size, and one for all other steps.
 
-    Its variants are ``decode`` and ``ragged``. It takes those of other backends for one of these,
-    by whether they begin with ``decode``.
+    Its variants are ``decode`` and ``ragged``. It takes another backend's variant that begins
+    with ``decode`` for the first, and any other for the second.
 
     Attributes:
         name: ``flashinfer``.

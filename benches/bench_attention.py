@@ -17,8 +17,8 @@ import torch
 
 from benches.medians import median_us
 from pyengine._core import CpuKernels, CpuProgram, CpuStep
-from pyengine.model.cpu.attention import cache_array
 from pyengine.model.cpu.layers import workspace
+from pyengine.model.cpu.pool import cache_array
 from pyengine.model.dtypes import cpu_tensor
 
 HEADS, KV_HEADS, DIM, BLOCK = 8, 2, 64, 16

@@ -39,6 +39,7 @@ from benches.cpu_serving.servers import (
     with_threads,
 )
 from benches.figures import json_option, write_json
+from pyengine._core import instruction_set
 
 OURS = "pyengine"
 # vLLM's CPU backend does not take these.
@@ -94,6 +95,7 @@ def main() -> None:
                         print(_line(row), flush=True)
                 gguf.unlink(missing_ok=True)
     figures = {
+        "instructions": instruction_set(),
         "bandwidth_gb_per_s": round(floors.bandwidth / 1e9, 1),
         "gflops": {dtype: round(flops / 1e9) for dtype, flops in floors.flops.items()},
         "threads": threads,
@@ -232,7 +234,8 @@ def _gap_p99_ms(results: list[Result]) -> float:
 def _machine(floors: Floors, threads: int) -> str:
     flops = ", ".join(f"{dtype} {flops / 1e9:.0f}" for dtype, flops in floors.flops.items())
     return (
-        f"{threads} threads; memory {floors.bandwidth / 1e9:.1f} GB/s; GFLOP/s: {flops}\n"
+        f"{instruction_set()}; {threads} threads; memory {floors.bandwidth / 1e9:.1f} GB/s; "
+        f"GFLOP/s: {flops}\n"
         f"{'model':<6}{'dtype':<10}{'engine':<10}{'in flight':>9}{'tokens/s':>10}{'of floor':>9}"
         f"{'TTFT ms':>9}{'TPOT ms':>9}{'p99 gap':>9}{'start s':>9}{'MiB':>7}  ratio"
     )

@@ -17,7 +17,14 @@ import ml_dtypes
 import numpy as np
 
 from benches.figures import json_option, write_json
-from pyengine._core import CpuKernels, CpuLinear, CpuProgram, CpuTensor, machine_peaks
+from pyengine._core import (
+    CpuKernels,
+    CpuLinear,
+    CpuProgram,
+    CpuTensor,
+    instruction_set,
+    machine_peaks,
+)
 from pyengine.model.dtypes import cpu_tensor
 
 ROWS = (1, 4, 8, 16, 64, 512)
@@ -103,7 +110,11 @@ def figures(threads: int, size: int, peers: bool) -> dict[str, Any]:
                     "torch_ms": torch_mm(dtype, rows, size, threads) if peers else None,
                 }
             )
-    machine = {"read_bytes_per_s": bandwidth, "multiply_adds_per_s": rates}
+    machine = {
+        "instructions": instruction_set(),
+        "read_bytes_per_s": bandwidth,
+        "multiply_adds_per_s": rates,
+    }
     return {"threads": threads, "size": size, "machine": machine, "runs": runs}
 
 

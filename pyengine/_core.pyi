@@ -14,18 +14,22 @@ from typing_extensions import Buffer
 __all__ = [
     "DEFAULT_PROPOSERS",
     "DRAFT_POSITIONS",
+    "NO_SLOT",
     "NO_TOKEN",
     "PROPOSERS",
     "STEP_BOUNDS_NS",
     "Accountant",
     "ChatTemplate",
     "CompiledGrammar",
+    "CpuAdapter",
+    "CpuAdapters",
     "CpuExperts",
     "CpuKernels",
     "CpuLinear",
     "CpuPenalties",
     "CpuProgram",
     "CpuRules",
+    "CpuStates",
     "CpuStep",
     "CpuTensor",
     "Detokenizer",
@@ -39,7 +43,6 @@ __all__ = [
     "Planner",
     "Recorder",
     "Stage",
-    "StepHeader",
     "StepLayout",
     "StreamDecoder",
     "TemplateError",
@@ -49,10 +52,12 @@ __all__ = [
     "__version__",
     "compile_grammar",
     "declared_messages",
+    "instruction_set",
     "machine_peaks",
     "match_prefix",
     "pick_allowed",
     "sampling_row",
+    "step_numbers",
     "time_requests",
 ]
 
@@ -213,16 +218,22 @@ class KvAllocator:
         num_blocks: int,
         block_size: int = 16,
         prefix_cache: bool = True,
-        groups: Sequence[tuple[int | None, int]] | None = None,
+        groups: Sequence[tuple[str, int, int]] | None = None,
     ) -> KvAllocator:
         """Make ``num_blocks`` free blocks of ``block_size`` tokens. ValueError out of range.
 
-        With ``groups``, (window, page tables) each, they are pages for the blocks of these: see
-        :mod:`pyengine.model.cache_groups`.
+        With ``groups`` they are pages for the blocks of these: see
+        :mod:`pyengine.model.cache_groups`. Each is (kind, page tables, size): ``"full"``;
+        ``"window"``, whose size is its tokens; ``"latent"``; or ``"state"``, without tables, whose
+        size is the pages of one state. The first keeps all tokens, and has no tables if no layer
+        does; at most one is of states.
         """
 
     def counts(self) -> tuple[int, int, int]:
         """(free, cached, held); their sum is ``num_blocks``."""
+
+    def num_snapshots(self) -> int:
+        """Snapshots of states that there are, held or cached."""
 
     def check(self) -> None:
         """Check every invariant, in O(blocks). RuntimeError names the one that is broken."""
@@ -235,48 +246,18 @@ class KvAllocator:
     @property
     def block_size(self) -> int: ...
 
-@final
-class StepHeader:
-    """The index of each number in a step's ``header``.
-
-    ``rust/scheduler/src/step/buffers.rs`` declares the numbers and their meanings.
-    """
-
-    NUM_ROWS: Final[int]
-    NUM_TOKENS: Final[int]
-    NUM_SAMPLED: Final[int]
-    NUM_PAGES: Final[int]
-    NUM_FEEDS: Final[int]
-    MAX_QUERY_LENGTH: Final[int]
-    MAX_KV_LENGTH: Final[int]
-    STEP_ID: Final[int]
-    NUM_GREEDY: Final[int]
-    NUM_LOGITS: Final[int]
-    NUM_MASKS: Final[int]
-    NUM_MASKED_LOGITS: Final[int]
-    MAX_DEVICE_DRAFTS: Final[int]
-    NUM_DECODE_ROWS: Final[int]
-    NUM_PENALIZED_ROWS: Final[int]
-    NUM_PENALTIES: Final[int]
-    NUM_LOGPROBS_ROWS: Final[int]
-    MAX_LOGPROBS: Final[int]
-    NUM_POOLED_ROWS: Final[int]
-    NUM_POOLED_TOKENS: Final[int]
-    NUM_PROMPT_LOGITS: Final[int]
-    MAX_PROMPT_LOGPROBS: Final[int]
-    NUM_PROCESSED_ROWS: Final[int]
-    NUM_MOVED_ROWS: Final[int]
-
 NO_TOKEN: Final[int]
 """A token id that stands for no token, in the results of a step."""
+
+NO_SLOT: Final[int]
+"""A slot that stands for no slot of a state, in the fields of a step."""
 
 @final
 class StepLayout:
     """Where each field of a step and its results lie in the buffer of planner and runner.
 
-    Fields begin at multiples of 64 bytes; ``header`` says how much of each counts in a step. The
-    fields are declared in ``rust/scheduler/src/step/buffers.rs``; :meth:`meanings` describes
-    them.
+    Fields begin at multiples of 64 bytes; ``header`` says how much of each counts in a step.
+    ``rust/scheduler/src/step/buffers.rs`` declares the fields and their meanings.
 
     Rows that decode come first, rows that prefill follow. A sequence keeps its index until it ends
     or is preempted. Immutable; any thread.
@@ -292,17 +273,23 @@ class StepLayout:
         vocab_size: int,
         tables: int = 1,
         hidden_size: int = 0,
+        states: bool = False,
     ) -> StepLayout:
-        """Lay out steps of at most so many tokens, rows, pages and ``1 + max_draft`` logits a row.
+        """Lay out steps of at most these tokens, rows, pages, and ``1 + max_draft`` logits a row.
 
         Each of the page tables may have ``max_pages``. Rows pool vectors of ``hidden_size`` numbers
-        if that is not 0. Raises ValueError for a bound of 0; ``max_draft`` may be 0.
+        if that is not 0. With ``states`` each row says where its layers have theirs. Raises
+        ValueError for a bound of 0; ``max_draft`` may be 0.
         """
 
     @property
     def nbytes(self) -> int: ...
     @property
     def tables(self) -> int: ...
+    @property
+    def states(self) -> bool:
+        """Whether rows say where their states are."""
+
     @property
     def mask_words(self) -> int:
         """Length of a mask in uint32 words: a bit for each of ``vocab_size`` tokens."""
@@ -313,8 +300,8 @@ class StepLayout:
         Padding changes no result: its tokens are 0, at position 0, and their keys and values are
         not stored (slot -1); its logits are those of token 0, without a mask. If every row of the
         step has one token and ``tokens == rows``, each added row has one token and sees the first
-        slot of page 0; otherwise added rows have no tokens. The header keeps the step's own
-        numbers.
+        slot of page 0; otherwise added rows have no tokens. Added rows have no state. The header
+        keeps the step's own numbers.
 
         Raises:
             ValueError: The step is longer, or the layout shorter, than asked; nothing was written.
@@ -341,9 +328,6 @@ class StepLayout:
     def result_ranges(self, buffers: _Buffer) -> list[tuple[int, int]]:
         """Bytes of a step's results that count."""
 
-    def meanings(self) -> dict[str, str]:
-        """The meaning of each field, by its name."""
-
 @final
 class Planner:
     """The scheduler's state in Rust: requests, sequences, steps in flight. One thread at a time.
@@ -365,6 +349,7 @@ class Planner:
         prefill_chunk: int = 0,
         prefill_beside_decodes: int = 0,
         short_context: int = 0,
+        snapshot_interval: int = 0,
         timeline: Timeline | None = None,
     ) -> Planner:
         """Make a planner without requests.
@@ -373,13 +358,16 @@ class Planner:
         rows and ``max_tokens_per_step`` bounds how many sequences run at once. ``prefill_chunk`` 0
         is no cap, nor is ``prefill_beside_decodes`` 0. Sequences of more than ``short_context``
         tokens, unless that is 0, have their ``positions`` counted from there on, and share no
-        prefixes with shorter ones; one that grows beyond is computed again. A sequence's KV must
-        fit ``min(num_blocks, max_pages)`` blocks. ``timeline`` gets the spans of every call; the
+        prefixes with shorter ones; one that grows beyond is computed again. Layers with states
+        leave a snapshot to begin from every ``snapshot_interval`` tokens, beside those at ends of
+        prompts and where prompts part; 0: none for that. A sequence's KV must fit
+        ``min(num_blocks, max_pages)`` blocks. ``timeline`` gets the spans of every call; the
         time between two calls is recorded as ``drain``.
 
         Raises:
-            ValueError: A limit is out of its range, or the layout does not hold
-                ``max_tokens_per_step``.
+            ValueError: A limit is out of its range, the layout does not hold
+                ``max_tokens_per_step`` or is not for the allocator's groups, or
+                ``snapshot_interval`` is no multiple of the block size.
         """
 
     def set_grammars(
@@ -415,7 +403,6 @@ class Planner:
         *,
         max_draft: int,
         adaptive: bool = True,
-        moves: bool = False,
     ) -> None:
         """Let decoding rows carry drafts.
 
@@ -424,9 +411,6 @@ class Planner:
             max_draft: Most draft tokens of a row.
             adaptive: Set draft lengths by measured time and acceptance; otherwise drafts are as
                 long as possible.
-            moves: The device moves rows that assume drafts of the step before to be right. If the
-                only proposer is ``draft_model``, and no layer has a window, steps with drafts are
-                then planned while the one before runs.
 
         Raises:
             ValueError: A proposer is unknown.
@@ -447,23 +431,13 @@ class Planner:
         step was put in flight, and ``buffers`` is unchanged.
         """
 
-    def fill_masks(self, buffers: _Buffer) -> int:
-        """Fill the grammar masks of the step that was planned last; returns their number.
+    def fill_late(self, buffers: _Buffer) -> None:
+        """Write what depends on the tokens of the step before: masks, penalties, tokens for logits
+        processors.
 
-        Equal masks are one: ``mask_row`` has the index of each logit's, ``num_masks`` their number.
-        Call it when every earlier step is committed. Releases the GIL, and uses several threads.
-
-        Args:
-            buffers: uint8, the step's buffers, as planned.
-
-        Raises:
-            ValueError: No step is in flight, or an earlier step is not committed.
-        """
-
-    def fill_penalties(self, buffers: _Buffer) -> int:
-        """Fill the penalties of the step that was planned last; returns their number.
-
-        The number is written into the header too. Call it when every earlier step is committed.
+        For the step that was planned last, once every earlier step is committed, if its header
+        says that it has such rows. Equal masks are one: ``mask_row`` has the index of each logit's,
+        ``num_masks`` their number. Releases the GIL, and uses several threads.
 
         Args:
             buffers: The step's buffers, as :meth:`plan` wrote them.
@@ -477,14 +451,30 @@ class Planner:
     ) -> tuple[list[tuple[tuple[int, int], int, int, bytes | None, bytes]], list[tuple[int, int]]]:
         """The rows of the step that was planned last whose logits are changed before it samples.
 
-        Call it when every step before is committed. Each row has its request (frontend and number),
+        Call it after :meth:`fill_late`. Each row has its request (frontend and number),
         its logits row, the length of its prompt, what its Submit says of logits processors (the
         first time, else None) and its tokens since the last call: uint32, from the prompt on.
         Second, the requests with such rows that have left since the last call.
-
-        Raises:
-            ValueError: No step is in flight, or one before is.
         """
+
+    def wanted_adapters(self) -> list[tuple[bytes, str]]:
+        """Digests and folders of the adapters that requests have begun to wait for since the last
+        call: :meth:`set_adapter` or :meth:`refuse_adapter` lets these go on.
+        """
+
+    def idle_adapters(self) -> list[bytes]:
+        """The digests of loaded adapters that no request has, the least recently used first."""
+
+    def set_adapter(self, digest: bytes, slot: int) -> None:
+        """The adapter is loaded into that slot: requests that wait for it go on with the next
+        :meth:`drain`.
+        """
+
+    def refuse_adapter(self, digest: bytes, why: str) -> None:
+        """The adapter cannot be loaded: requests that wait for it end with an error."""
+
+    def forget_adapter(self, digest: bytes) -> None:
+        """The adapter is loaded no more. ValueError if a request has it."""
 
     def commit(self, buffers: _Buffer, failed: list[tuple[int, str]] | None = None) -> int:
         """Append the sampled tokens of the oldest step in flight to its sequences.
@@ -538,7 +528,8 @@ class Planner:
         had no room for). Counters: preemptions, steps, prompt_tokens, cached_tokens,
         completion_tokens, certain_tokens (of those, tokens that were not sampled, as a grammar
         allowed no other), prefix_queries and prefix_hits (tokens looked up and found at admission,
-        after a preemption too), and finished_stop, _length, _abort, _timeout, _overloaded, _error
+        after a preemption too), snapshots_taken and snapshot_hits (of states: how often one was
+        taken, and begun from), and finished_stop, _length, _abort, _timeout, _overloaded, _error
         (requests).
         """
 
@@ -580,11 +571,10 @@ class DraftPasses:
         step: StepLayout,
         passes: StepLayout,
         *,
-        max_sequences: int,
         num_blocks: int,
         block_size: int,
         vocab_size: int,
-        groups: Sequence[tuple[int | None, int]] | None = None,
+        groups: Sequence[tuple[str, int, int]] | None = None,
         spare_blocks: int = 0,
     ) -> DraftPasses:
         """Passes of layout ``passes`` for steps of layout ``step``.
@@ -593,8 +583,6 @@ class DraftPasses:
             step: Layout of the steps.
             passes: Layout of the passes: at least as many rows and pages, and a token for every
                 row.
-            max_sequences: Slots of the sequence table. In ``feed_sequence`` of a pass such a slot
-                is the sequence's last token, and one that is larger by so many the token before.
             num_blocks: Pages of the KV cache.
             block_size: Tokens in a block.
             vocab_size: Token ids below this are known to both models; only they are read and
@@ -610,8 +598,8 @@ class DraftPasses:
         """
 
     def begin(self, step: _Buffer) -> bool:
-        """Begin a step and record its tokens: those that the device feeds, those of rows that it
-        moves and drafts once they are learned.
+        """Begin a step and record its tokens: those that the device feeds and
+        drafts once they are learned.
 
         Returns whether a row wants drafts: then call :meth:`next_fed` until it
         returns False.
@@ -664,7 +652,7 @@ class DraftPasses:
             forward: Program that computes the tokens of a pass.
             logits: Program that computes the logits of its sampling rows into ``logits_rows``.
             rules: Sampling rules of the pass.
-            logits_rows: [rows, vocabulary]; so many rows are computed and sampled at once.
+            logits_rows: [rows, vocabulary]; its rows are how many are computed and sampled at once.
             chosen: int32, gets the sampled tokens.
 
         Raises:
@@ -784,6 +772,46 @@ class CpuStep:
         page_indptr: NDArray[Any],
         page_indices: NDArray[Any],
     ) -> CpuStep: ...
+
+@final
+class CpuStates:
+    """The states of a step's rows; see :class:`pyengine.model.batch.StepBuffers`.
+
+    A row begins with the state in the slot ``state_source``, takes in the accepted drafts that are
+    pending in its slot and then its own tokens, and leaves the state behind those that are no
+    drafts in ``state_slot``. What its drafts would add stays pending there.
+    """
+
+    def __new__(
+        cls,
+        header: NDArray[Any],
+        query_start: NDArray[Any],
+        state_slot: NDArray[Any],
+        state_source: NDArray[Any],
+        state_accepted: NDArray[Any],
+        state_drafts: NDArray[Any],
+        snapshot_slot: NDArray[Any],
+        snapshot_tokens: NDArray[Any],
+        pool: NDArray[Any],
+        max_draft: int,
+    ) -> CpuStates:
+        """Keep views of the arrays; every call reads them anew.
+
+        A kernel that is given a step in which two rows write one slot, a row begins from a slot
+        that another row writes, or a number is out of range, raises ValueError.
+
+        Args:
+            header: int64, see :func:`step_numbers`.
+            query_start: int32 [rows + 1], where the tokens of each row begin.
+            state_slot: int32 [rows]; :data:`NO_SLOT`: the row is passed over.
+            state_source: int32 [rows]; :data:`NO_SLOT`: the row begins with zeros.
+            state_accepted: int32 [rows], drafts pending in the row's slot that it takes in first.
+            state_drafts: int32 [rows], how many of the row's last tokens are drafts.
+            snapshot_slot: int32 [rows], gets a copy of the state; :data:`NO_SLOT`: none does.
+            snapshot_tokens: int32 [rows], behind how many of the row's tokens.
+            pool: float32 [slots, numbers].
+            max_draft: Drafts that each slot has room for.
+        """
 
 @final
 class CpuRules:
@@ -914,6 +942,43 @@ class CpuLinear:
     def outputs(self) -> int: ...
 
 @final
+class CpuAdapter:
+    """An adapter's parts of a model's linear layers."""
+
+    def __new__(
+        cls,
+        layers: Sequence[tuple[int, CpuLinear, Sequence[tuple[CpuLinear, int, int, float]]]],
+    ) -> CpuAdapter:
+        """Share the weights of the linear layers.
+
+        Args:
+            layers: Of each layer that it changes: its number; the product [ranks, inputs]; and by
+                module the product [outputs, ranks of it], the first of these ranks, the first
+                of these outputs, and what multiplies the ranks.
+        """
+
+    @property
+    def nbytes(self) -> int: ...
+
+@final
+class CpuAdapters:
+    """The adapters that are loaded, and which rows of a step have them; see
+    :class:`pyengine.model.batch.StepBuffers`.
+    """
+
+    def __new__(
+        cls,
+        header: NDArray[Any],
+        adapter_slot: NDArray[Any],
+        adapter_first: NDArray[Any],
+        adapter_count: NDArray[Any],
+    ) -> CpuAdapters:
+        """Keep views of the arrays; every call reads them anew. No adapter is there."""
+
+    def set(self, slot: int, adapter: CpuAdapter | None) -> None:
+        """Put an adapter, or none, into a slot."""
+
+@final
 class CpuExperts:
     """The experts of a layer and how tokens are sent to them, for :meth:`CpuKernels.experts`."""
 
@@ -930,6 +995,7 @@ class CpuExperts:
         bias: Sequence[float] | None = None,
         groups: int = 1,
         chosen_groups: int = 1,
+        group_best: int = 2,
         limit: float | None = None,
         scales: Sequence[float] | None = None,
         weighs_inputs: bool = False,
@@ -951,6 +1017,7 @@ class CpuExperts:
             bias: Is added to the scores, one for each expert, where experts are chosen.
             groups: Groups of neighbouring experts, judged by the sum of their best two scores.
             chosen_groups: Groups of which experts are chosen.
+            group_best: Best experts of a group, by whose sum it is judged.
             limit: Of the clamped activation.
             scales: Multiply the weights of the chosen, one for each expert.
             weighs_inputs: Weights multiply what goes into an expert, not what comes out.
@@ -1061,6 +1128,12 @@ def sampling_row() -> dict[str, Any]:
     :class:`pyengine.SamplingParams`.
     """
 
+def step_numbers() -> dict[str, int]:
+    """The index of each number in a step's ``header``.
+
+    ``rust/scheduler/src/step/buffers.rs`` declares the numbers and their meanings.
+    """
+
 def pick_allowed(
     mask: NDArray[Any],
     words: int,
@@ -1161,6 +1234,17 @@ class CpuProgram:
         zero).
         """
 
+    def linear_by_head(self, weights: CpuLinear, x: CpuTensor, out: CpuTensor, heads: int) -> None:
+        """Each head's x W^T: [rows, heads * inputs], perhaps columns, -> ``out`` [rows, outputs].
+
+        ``weights`` are those of ``heads`` heads of as many outputs, stacked head by head.
+        """
+
+    def adapt(self, adapters: CpuAdapters, site: int, x: CpuTensor, out: CpuTensor) -> None:
+        """Add to ``out`` what adapters make of ``x`` in the layer ``site``, in the rows of the step
+        that have one. Both are [tokens, width], of one type; it has as many tokens as the step.
+        """
+
     def gather(self, table: CpuTensor, index: CpuTensor, out: CpuTensor) -> None:
         """``out[i] = table[index[first + i]]`` for i below ``rows``; ``index`` is int32."""
 
@@ -1208,8 +1292,8 @@ class CpuProgram:
         """
 
     def gate(self, x: CpuTensor, gates: CpuTensor) -> None:
-        """Multiply each of the first ``rows`` rows of ``x`` by the sigmoid of its number in
-        ``gates`` [rows], in place.
+        """Multiply the first ``rows`` rows of ``x`` [rows, width] by the sigmoids of ``gates``
+        [rows, n], each of which is for width / n neighbours, in place.
         """
 
     def attend(
@@ -1243,11 +1327,179 @@ class CpuProgram:
             num_heads: Query heads.
             scale: Multiplies the scores.
             window: Keys that a query sees, the last of them its own; None is all before it.
-            chunk: A query sees keys of its own chunk of so many positions alone.
+            chunk: A query sees the keys of its own chunk alone; a chunk has this many positions.
             soft_cap: Scores become ``soft_cap * tanh(score / soft_cap)``.
             sinks: float32 [num_heads], logits that take a share of the softmax and have no value.
             temperatures: float32 [context], what multiplies the scores of each position's query.
             stores: False where another layer stores the keys and values that this one attends to.
+        """
+
+    def attend_latents(
+        self,
+        step: CpuStep,
+        absorbed: CpuTensor,
+        rotating: CpuTensor,
+        rows: CpuTensor,
+        weight: CpuTensor,
+        epsilon: float,
+        angles: CpuTensor,
+        latents: CpuTensor,
+        out: CpuTensor,
+        num_heads: int,
+        scale: float,
+        *,
+        temperatures: CpuTensor | None = None,
+    ) -> None:
+        """Normalize latents, rotate the key that all heads share, store both in the cache, attend
+        causally: the first ``rank`` numbers of a token in the cache are its value.
+
+        Args:
+            step: The step's rows, pages and slots.
+            absorbed: [tokens, num_heads * rank], the part of queries that meets latents.
+            rotating: [tokens, num_heads * rotated], the part that is rotated; perhaps columns.
+            rows: [tokens, rank + rotated]: latents that are not normalized, and keys.
+            weight: [rank], of the latents' norm.
+            epsilon: Added to the mean of the squares.
+            angles: float32 [context, rotated]: cosines, then sines.
+            latents: [blocks, block_size, rank + rotated], perhaps with room between blocks.
+            out: [tokens, num_heads * rank].
+            num_heads: Query heads.
+            scale: Multiplies the scores.
+            temperatures: float32 [context], what multiplies the scores of each position's query.
+        """
+
+    def convolve(
+        self,
+        states: CpuStates,
+        place: tuple[int, int],
+        x: CpuTensor,
+        weight: CpuTensor,
+        bias: CpuTensor | None,
+        out: CpuTensor,
+        *,
+        silu: bool,
+    ) -> None:
+        """Convolve each channel of the step's tokens with the last inputs of its sequence.
+
+        Inputs of this and of the next three kernels may be columns of a wider buffer. A row's
+        outputs and state are the same bits however the tokens of its sequence are cut into steps,
+        whatever other rows there are, and on any number of threads.
+
+        Args:
+            states: Where the states of the step's rows are.
+            place: Where in a slot the state begins, float32 [kernel - 1, channels], the oldest
+                inputs first; and where the drafts' do, [max_draft, channels].
+            x: [tokens, channels].
+            weight: float32 or bfloat16 [channels, kernel], the newest input's last. Copied, as is
+                ``bias``.
+            bias: [channels], of the same type, or None.
+            out: [tokens, channels].
+            silu: Whether x * sigmoid(x) of the sum is the output.
+
+        Raises:
+            ValueError: The weight has no such shape or type.
+        """
+
+    def delta_rule(
+        self,
+        states: CpuStates,
+        place: tuple[int, int],
+        queries: CpuTensor,
+        keys: CpuTensor,
+        values: CpuTensor,
+        gates: CpuTensor,
+        betas: CpuTensor,
+        rates: CpuTensor,
+        bias: CpuTensor,
+        out: CpuTensor,
+        *,
+        key_heads: int,
+        scale: float,
+        bound: float | None = None,
+        strength: float = 1.0,
+    ) -> None:
+        """Read and advance the matrices of a layer by the gated delta rule.
+
+        For each head, with key k and query q divided by their lengths::
+
+            decay = exp(-rate * softplus(gate + bias))
+            decay = exp(bound * sigmoid(rate * (gate + bias)))           with a bound
+            S = decay * S;  S = S + strength * sigmoid(beta) * k (v - k S)^T;  out = scale * q S
+
+        Args:
+            states: Where the states of the step's rows are.
+            place: Where in a slot the state begins, float32 [heads, key_dim, value_dim]; and where
+                the drafts' keys, values, decays and weights do,
+                [max_draft, heads, key_dim + value_dim + decays + 1].
+            queries: [tokens, key_heads * key_dim].
+            keys: [tokens, key_heads * key_dim].
+            values: [tokens, heads * value_dim].
+            gates: [tokens, heads * decays]; a head has 1 decay, or key_dim.
+            betas: [tokens, heads].
+            rates: float32 [heads].
+            bias: float32 [heads * decays].
+            out: [tokens, heads * value_dim].
+            key_heads: Heads of queries and keys; neighbouring heads of values share one.
+            scale: Multiplies the queries.
+            bound: The least logarithm of a decay, below 0; None: there is none.
+            strength: Multiplies what is taken in.
+        """
+
+    def decay_sum(
+        self,
+        states: CpuStates,
+        place: tuple[int, int],
+        queries: CpuTensor,
+        keys: CpuTensor,
+        values: CpuTensor,
+        steps: CpuTensor | None,
+        rates: CpuTensor,
+        bias: CpuTensor | None,
+        skip: CpuTensor | None,
+        out: CpuTensor,
+        *,
+        key_heads: int,
+        scale: float = 1.0,
+        limits: tuple[float, float] | None = None,
+    ) -> None:
+        """Read and advance the matrices of a layer by a decaying sum.
+
+        For each head, with dt = softplus(step + bias) within ``limits``, or 1 without steps::
+
+            S = exp(-rate * dt) * S + dt * k v^T;  out = scale * q S + skip * v
+
+        Args:
+            states: As in :meth:`delta_rule`, with 1 decay a head.
+            place: As there.
+            queries: [tokens, key_heads * key_dim]; of Mamba-2 its C.
+            keys: [tokens, key_heads * key_dim]; of Mamba-2 its B.
+            values: [tokens, heads * value_dim].
+            steps: [tokens, heads], or None.
+            rates: float32 [heads].
+            bias: float32 [heads]; None is 0.
+            skip: float32 [heads]; None is 0.
+            out: [tokens, heads * value_dim].
+            key_heads: Heads of queries and keys; neighbouring heads of values share one.
+            scale: Multiplies the queries.
+            limits: The smallest and the largest dt; None: 0 and no largest.
+        """
+
+    def gated_norm(
+        self,
+        x: CpuTensor,
+        gates: CpuTensor,
+        weight: CpuTensor,
+        epsilon: float,
+        *,
+        group: int,
+        function: str,
+        gate_first: bool,
+    ) -> None:
+        """Normalize and gate the first ``rows`` rows of ``x`` [rows, width], in place.
+
+        Each ``group`` neighbours are normalized together and multiplied by ``weight``, [width], or
+        [group] for all groups. ``function``, ``silu`` or ``sigmoid``, of ``gates`` [rows, width]
+        multiplies what is normalized, or else what comes of it.
         """
 
     def run(self, rows: int, first: int = 0) -> None:
@@ -1267,6 +1519,11 @@ class Stage:
     TEMPLATE: ClassVar[Stage]
     TOKENIZE: ClassVar[Stage]
     QUEUE_WAIT: ClassVar[Stage]
+    PREFILL: ClassVar[Stage]
+    DECODE: ClassVar[Stage]
+    DELIVER: ClassVar[Stage]
+    FIRST_TOKEN: ClassVar[Stage]
+    NEXT_TOKEN: ClassVar[Stage]
     DRAIN: ClassVar[Stage]
     ADMIT: ClassVar[Stage]
     MATCH: ClassVar[Stage]
@@ -1285,11 +1542,19 @@ class Stage:
     SSE_ENCODE: ClassVar[Stage]
     SOCKET_WRITE: ClassVar[Stage]
     IDLE: ClassVar[Stage]
+    LOOP_LAG: ClassVar[Stage]
+    CORE_WAIT: ClassVar[Stage]
+    GIL_WAIT: ClassVar[Stage]
+    LOOP_HELD: ClassVar[Stage]
 
     def __int__(self) -> int: ...
     @property
     def label(self) -> str:
         """Its name in reports and metrics."""
+
+    @property
+    def meaning(self) -> str:
+        """What it is, in a sentence."""
 
     @staticmethod
     def all() -> tuple[Stage, ...]:
@@ -1304,11 +1569,16 @@ class Track:
     FRONTEND: ClassVar[Track]
     REQUEST: ClassVar[Track]
     DEVICE: ClassVar[Track]
+    LOOP: ClassVar[Track]
 
     def __int__(self) -> int: ...
     @property
     def label(self) -> str:
         """Its name in reports and metrics."""
+
+    @property
+    def meaning(self) -> str:
+        """What it is, in a sentence."""
 
     @staticmethod
     def all() -> tuple[Track, ...]:
@@ -1396,6 +1666,13 @@ class Timeline:
 
     def now(self) -> int:
         """``time.monotonic_ns()``."""
+
+    def delivered(self, committed: int, since: int, first: bool, request: int) -> int:
+        """Record that a reader has taken tokens of a request, which came at ``committed``.
+
+        ``since`` is the time of the delivery before; of the ``first``, of the request's arrival.
+        Returns now.
+        """
 
     def record(self, track: Track, stage: Stage, start: int, end: int, step: int) -> None:
         """Record a span that was measured by other means."""
@@ -1570,8 +1847,12 @@ def declared_messages() -> dict[str, Any]:
     """The messages as Rust declares them, for a test that holds Python's to these.
 
     ``structs`` has the fields of each struct by its name, pairs of name and type as Python spells
-    it; ``extensions`` the struct of each tag; ``default_submit`` a Submit of default values.
+    it; ``extensions`` and ``extras`` the struct of each tag; ``default_submit`` a Submit of default
+    values.
     """
+
+def instruction_set() -> str:
+    """The instructions that kernels use on this machine: "Avx2", "Avx512Bf16" and others."""
 
 def machine_peaks(threads: int) -> tuple[float | None, float | None, float | None, float]:
     """Measure what the machine can do with ``threads`` threads; takes half a second.

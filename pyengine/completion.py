@@ -3,7 +3,9 @@
 What is made for every chunk of a stream is a Struct, which takes a fifth of a dataclass's time.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Literal
 
 import msgspec
@@ -14,6 +16,30 @@ from pyengine.telemetry.timing import Timing
 
 TextFinish = Literal["stop", "length"]
 """Why a text ended that was not cut off by an error."""
+
+
+class Cost(msgspec.Struct, frozen=True, gc=False):
+    """What a request cost.
+
+    Attributes:
+        device_seconds: Its share of the device's time: of each step, that of its tokens among the
+            step's, with what was sampled for it and rejected.
+        cache_byte_seconds: Bytes of its tokens in the KV cache, by how long it held them; each
+            request that shares a prefix holds all of it.
+        steps: Steps that it took part in.
+    """
+
+    device_seconds: float
+    cache_byte_seconds: float
+    steps: int
+
+    def plus(self, other: "Cost") -> "Cost":
+        """The sum of both."""
+        return Cost(
+            self.device_seconds + other.device_seconds,
+            self.cache_byte_seconds + other.cache_byte_seconds,
+            self.steps + other.steps,
+        )
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
@@ -28,6 +54,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
         reasoning_tokens: Tokens of the reasoning before the answer, markers counted in where each
             is one token; else as many as the text of the reasoning has, and None before the end.
             None too where the model's format has no reasoning.
+        cost: What the request cost, where it asks for that.
     """
 
     prompt_tokens: int
@@ -36,6 +63,13 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     accepted_drafts: int = 0
     rejected_drafts: int = 0
     reasoning_tokens: int | None = None
+    cost: Cost | None = None
+
+
+def total_cost(usages: Iterable[Usage]) -> Cost | None:
+    """The cost of all; None where none is known."""
+    costs = [usage.cost for usage in usages if usage.cost is not None]
+    return reduce(Cost.plus, costs) if costs else None
 
 
 class Update(msgspec.Struct, frozen=True, gc=False):
@@ -49,8 +83,8 @@ class Update(msgspec.Struct, frozen=True, gc=False):
         stop_string: The stop string that ended the request, if one did.
         stop_token: The stop token that ended the request, if one did.
         usage: Counts up to here.
-        warnings: What of the request's grammar is not enforced, as the request allowed; in one
-            update only.
+        warnings: Keywords of the request's grammar that are not enforced, as the request
+            allowed; in one update only.
         logprobs: The tokens whose text begins in this one, if log-probabilities are wanted.
     """
 
@@ -72,6 +106,8 @@ class Completion:
         prompt_logprobs: If log-probabilities of the prompt are wanted, an entry for each of its
             tokens: the log-probability after the tokens before it. None for the first, and for
             those that were left out; an entry's place in the text means nothing.
+        following_logprobs: The log-probabilities that tokens have behind the prompt, in the order
+            in which the request names them, if it names some.
     """
 
     text: str
@@ -83,6 +119,7 @@ class Completion:
     warnings: tuple[str, ...] = ()
     logprobs: tuple[TokenLogprob, ...] | None = None
     prompt_logprobs: list[TokenLogprob | None] | None = None
+    following_logprobs: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

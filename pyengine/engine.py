@@ -33,7 +33,7 @@ from pyengine.actors.scheduler import SchedulerActor
 from pyengine.chat.formats import format_of
 from pyengine.chat.template_source import TemplateSource
 from pyengine.logits_processors import Call, LogitsProcessor, LogitsProcessors, load_processors
-from pyengine.model.cache_groups import allocated
+from pyengine.model.cache_groups import allocated, snapshot_interval
 from pyengine.model.devices import load_runner, settled
 from pyengine.model.progress import Progress
 from pyengine.model.runner import ModelRunner
@@ -78,6 +78,7 @@ class EngineActors:
             max_tokens_per_step=config.limits.max_tokens_per_step,
             notes=dict(runner.notes),
             logits_processors=() if processors is None else processors.names,
+            token_bytes=runner.info.block_bytes // runner.info.block_size,
         )
         scheduler_ref = ActorRef("scheduler", queues.scheduler)
         frontends = tuple(
@@ -110,6 +111,7 @@ class EngineActors:
             self.telemetry,
             queues.heartbeat,
             processors,
+            adapter_bytes=config.adapter_memory_mib << 20,
         )
 
     @classmethod
@@ -204,6 +206,9 @@ def _planner(
             config.prefill_beside_decodes or config.device_spec.prefill_beside_decodes
         ),
         short_context=runner.info.short_context or 0,
+        snapshot_interval=snapshot_interval(
+            runner.info.cache_groups, config.block_size, config.snapshot_interval
+        ),
         timeline=timeline,
     )
 
@@ -241,5 +246,4 @@ def _set_speculation(planner: Planner, config: EngineConfig, runner: ModelRunner
             # Where drafts of the simulated device take no time, all are worth it.
             adaptive=config._adaptive_drafts
             and (config.simulated_acceptance == 0 or config.simulated_draft_ms > 0),
-            moves=runner.moves_rows,
         )

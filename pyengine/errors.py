@@ -45,6 +45,12 @@ class InvalidGrammarError(InvalidRequestError):
     code = "invalid_grammar"
 
 
+class AdapterError(InvalidRequestError):
+    """An adapter cannot be used with the model; the message says why."""
+
+    code = "invalid_adapter"
+
+
 class UnsupportedParameterError(InvalidRequestError):
     """A parameter that pyengine does not support (yet). Never ignored, always named."""
 

@@ -73,7 +73,7 @@ class LogitsProcessor(Protocol):
                 array (:func:`torch.from_numpy` takes it without a copy); with ``dtype`` of bfloat16
                 a float32 copy that is rounded back. On torch devices a tensor in the model's type,
                 to work on with the current stream; what is queued is not waited for.
-            rows: Those of the requests that ask for this processor; each has its index.
+            rows: The rows of requests that ask for this processor; each has its index.
         """
 
 

@@ -1,12 +1,18 @@
 """Logs of pyengine's processes: text for people, or a JSON object a line.
 
 A library leaves logging to the service that embeds it; `serve` and the processes that it starts
-call :func:`configure`.
+call :func:`configure`. What they write goes through an :class:`Output`, so that a pipe that is not
+read stops nothing but the log.
 """
 
+import atexit
+import contextlib
 import logging
-import sys
+import os
+import threading
 import time
+from collections import deque
+from functools import cache
 from typing import Any, Literal
 
 import msgspec
@@ -14,12 +20,81 @@ import msgspec
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
+MOST_WAITING = 4 << 20
+"""Bytes that wait for the reader of an output; those beyond are dropped."""
+
 _configured: tuple[LogLevel, LogFormat] | None = None
+
+
+class Output:
+    """Writes to a descriptor on a thread of its own. Any thread may write, and none waits."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._changed = threading.Condition()
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        self._dropped = 0
+        self._thread: threading.Thread | None = None
+
+    def write(self, text: str | bytes) -> None:
+        """Write ``text`` soon, or drop it where too much waits."""
+        data = text.encode("utf-8", "backslashreplace") if isinstance(text, str) else text
+        with self._changed:
+            if self._bytes > MOST_WAITING:
+                self._dropped += 1
+                return
+            if self._dropped:
+                told = f"{stamp(time.time())} warning: {self._dropped} lines of logs were dropped\n"
+                data = told.encode() + data
+                self._dropped = 0
+            self._waiting.append(data)
+            self._bytes += len(data)
+            self._changed.notify_all()
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="pyengine-output", daemon=True
+                )
+                self._thread.start()
+                atexit.register(self.finish)
+
+    def flush(self) -> None:
+        """Does nothing: text is written as soon as its reader takes it."""
+
+    def finish(self, seconds: float = 1.0) -> None:
+        """Wait until all is written, or its reader has had ``seconds`` to take it."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._bytes, seconds)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                data = self._waiting.popleft()
+            left = memoryview(data)
+            with contextlib.suppress(OSError):  # the reader has left: nothing can be said
+                while left:
+                    left = left[os.write(self._descriptor, left) :]
+            with self._changed:
+                self._bytes -= len(data)
+                self._changed.notify_all()
+
+
+@cache
+def output(descriptor: Literal[1, 2]) -> Output:
+    """The output of this process on stdout (1) or stderr (2)."""
+    return Output(descriptor)
+
+
+def finish() -> None:
+    """Wait a moment until what was written is read; for a process that ends."""
+    for descriptor in (1, 2):
+        output(descriptor).finish()
 
 
 def configure(level: LogLevel, form: LogFormat) -> None:
     """Let the loggers of pyengine write to stderr, from ``level`` on."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(output(2))
     handler.setFormatter(_Json() if form == "json" else _Text())
     logger = logging.getLogger("pyengine")
     logger.handlers = [handler]

@@ -31,9 +31,15 @@ class RequestKey(msgspec.Struct, array_like=True, gc=False, frozen=True):
     frontend: int
     request: int
 
+    @property
+    def number(self) -> int:
+        """A number that no other request has: the step of its spans."""
+        return self.frontend << 48 | self.request
+
 
 class Extension(msgspec.Struct, array_like=True, gc=False):
-    """The part of a message that belongs to one feature, under a tag of its own.
+    """The part of a message that belongs to one feature, under a tag of its own: of a Submit what
+    is asked for, of a Delta what is given back.
 
     Declared beside its feature, here in :mod:`pyengine.request.features` and in Rust under
     ``rust/scheduler/src/features/``.
@@ -97,13 +103,14 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
         queued_us: Microseconds from arrival to the first admission; 0 before.
         accepted_drafts: Draft tokens that were verified and accepted so far.
         rejected_drafts: Draft tokens that were verified and rejected so far.
+        committed_ns: ``time.monotonic_ns()`` at the commit of the first of ``tokens``; 0 where none
+            came.
         notice: Why the request was refused; of a running request, the keywords of its grammar that
             are not enforced.
         logprobs: If the request wants log-probabilities, a record for each of ``tokens``, in the
             form that :mod:`pyengine.logprobs` reads.
-        pooled: With the end of a request that pools, its vector: float32 little-endian.
-        prompt_logprobs: Records as in ``logprobs``, for the next tokens of the prompt; their places
-            mean nothing.
+        extras: What features give back besides, in the order in which it came: the tag and the body
+            of an :class:`Extension` each.
     """
 
     request: int
@@ -118,10 +125,10 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
     queued_us: int
     accepted_drafts: int = 0
     rejected_drafts: int = 0
+    committed_ns: int = 0
     notice: str | None = None
     logprobs: bytes = b""
-    pooled: bytes = b""
-    prompt_logprobs: bytes = b""
+    extras: tuple[tuple[str, bytes], ...] = ()
 
 
 class ReportRequest(msgspec.Struct, array_like=True, gc=False):
@@ -156,6 +163,27 @@ class ResetRequest(msgspec.Struct, array_like=True, gc=False):
     ticket: int
 
 
+class LoadAdapter(msgspec.Struct, array_like=True, gc=False):
+    """Asks to load an adapter; frontend to scheduler, which answers with AdapterLoaded.
+
+    Attributes:
+        digest: The SHA-256 of the adapter.
+        folder: Where it is.
+    """
+
+    frontend: int
+    ticket: int
+    digest: bytes
+    folder: str
+
+
+class AdapterLoaded(msgspec.Struct, array_like=True, gc=False):
+    """The adapter is loaded, or the ``error`` says why not; scheduler to frontend."""
+
+    ticket: int
+    error: str | None
+
+
 class ResetDone(msgspec.Struct, array_like=True, gc=False):
     """The number of blocks that were cached and are free now; scheduler to frontend."""
 
@@ -164,8 +192,8 @@ class ResetDone(msgspec.Struct, array_like=True, gc=False):
 
 
 Body = TypeVar("Body", bound=Extension)
-Answer = Report | ResetDone
-ToPython = list[Delta] | ReportRequest | ResetRequest | Answer
+Answer = Report | ResetDone | AdapterLoaded
+ToPython = list[Delta] | ReportRequest | ResetRequest | LoadAdapter | Answer
 
 _encoder = msgspec.msgpack.Encoder()
 _envelope = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
@@ -175,6 +203,8 @@ _decoders: dict[str, msgspec.msgpack.Decoder[Any]] = {
     "report_request": msgspec.msgpack.Decoder(ReportRequest),
     "reset_request": msgspec.msgpack.Decoder(ResetRequest),
     "reset_done": msgspec.msgpack.Decoder(ResetDone),
+    "load_adapter": msgspec.msgpack.Decoder(LoadAdapter),
+    "adapter_loaded": msgspec.msgpack.Decoder(AdapterLoaded),
 }
 
 
@@ -223,6 +253,16 @@ def encode_reset_request(request: ResetRequest) -> bytes:
 def encode_reset_done(done: ResetDone) -> bytes:
     """The bytes of ``done`` on a ring."""
     return _encoder.encode(("reset_done", done))
+
+
+def encode_load_adapter(request: LoadAdapter) -> bytes:
+    """The bytes of ``request`` on a ring."""
+    return _encoder.encode(("load_adapter", request))
+
+
+def encode_adapter_loaded(loaded: AdapterLoaded) -> bytes:
+    """The bytes of ``loaded`` on a ring."""
+    return _encoder.encode(("adapter_loaded", loaded))
 
 
 def decode(message: bytes) -> ToPython:

@@ -28,7 +28,7 @@ class Queues:
 
     @classmethod
     def make(cls, frontends: int = 1, recorder: Recorder | None = None) -> Self:
-        """Fresh queues for so many frontends, and the recorder, unless there is one."""
+        """Fresh queues for ``frontends`` frontends, and a recorder unless one is given."""
         return cls(
             Mailbox(SCHEDULER_MAILBOX_BYTES),
             tuple(Mailbox(FRONTEND_MAILBOX_BYTES) for _ in range(frontends)),
@@ -56,6 +56,7 @@ class EngineInfo:
         max_tokens_per_step: Most tokens in one step.
         notes: Further facts about the started engine for the user, by name.
         logits_processors: What requests call its logits processors by.
+        token_bytes: Bytes of the KV cache that a token takes.
     """
 
     max_context: int
@@ -66,3 +67,4 @@ class EngineInfo:
     max_tokens_per_step: int
     notes: dict[str, str] = field(default_factory=dict)
     logits_processors: tuple[str, ...] = ()
+    token_bytes: int = 0

@@ -102,7 +102,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         ignore_eos: Go on past the model's end-of-sequence tokens.
         include_stop: Leave the stop string that matched in the text.
         skip_special_tokens: Leave special tokens out of the text.
-        logprobs: Tell the log-probability of every token of the text, and those of so many most
+        logprobs: Tell the log-probability of every token of the text, and those of this many most
             likely tokens in its place, 0 to 20: the log-softmax of the model's logits as they are,
             before any of the rules above. None tells nothing.
 
@@ -156,6 +156,12 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         if (wrong := broken(_RULES, self)) is not None:
             name, message = wrong
             raise InvalidRequestError(message, param=name)
+
+
+def bound(name: str) -> str | None:
+    """What a sampling parameter must be, in words; None where no rule says so."""
+    words = (rule.wanted for rule in _RULES if rule.name == name and "{" not in rule.wanted)
+    return next(words, None)
 
 
 _RULES: tuple[Rule[SamplingParams], ...] = (

@@ -1,8 +1,11 @@
 """The engine for code without an event loop: it drives an AsyncEngine on a thread."""
 
 import asyncio
+import sys
 import threading
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
@@ -16,6 +19,7 @@ from pyengine.request.embedding import Embedding
 from pyengine.request.options import EmbedKeywords, GenerateKeywords
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
+from pyengine.settings.keywords import EngineSettings
 
 T = TypeVar("T")
 Seen = TypeVar("Seen", covariant=True)
@@ -51,7 +55,7 @@ class Engine:
         model: str | Path | None = None,
         *,
         config: EngineConfig | None = None,
-        **settings: Any,
+        **settings: Unpack[EngineSettings],
     ) -> None:
         """Take what :class:`AsyncEngine` takes; returns when the model is loaded."""
         self.engine = AsyncEngine(model, config=config, **settings)
@@ -59,7 +63,7 @@ class Engine:
         self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
-            target=self._loop.run_forever, name="pyengine-loop", daemon=True
+            target=_run, args=(self._loop,), name="pyengine-loop", daemon=True
         )
         self._thread.start()
         try:
@@ -162,12 +166,24 @@ class Engine:
         with self._lock:
             if self._closed:
                 return
-            self._closed = True
-            closing = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
-        closing.result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
+            ending = self._end()
         self._thread.join()
-        self._loop.close()
+        ending.result()
+
+    def _end(self) -> "Future[None]":
+        """Begin to close the engine and, when that is done, the loop; from any thread."""
+        self._closed = True
+        ending = asyncio.run_coroutine_threadsafe(_ended(self.engine), self._loop)
+        loop = self._loop
+        ending.add_done_callback(lambda _: loop.call_soon_threadsafe(loop.stop))
+        return ending
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        """Stop an engine that was dropped without :meth:`close`, and warn of it."""
+        if getattr(self, "_closed", True) or sys.is_finalizing():
+            return
+        warn(f"unclosed engine of {self.engine.model_name}", ResourceWarning, source=self)
+        self._end()  # not waited for: a collection may run on the loop's thread
 
     def __enter__(self) -> Self:
         return self
@@ -214,11 +230,20 @@ class Engine:
             future.cancel()
             raise
 
-    async def _close(self) -> None:
-        """Close the engine, and let pending calls end with its error before the loop stops."""
-        await self.engine.close()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        if others:
-            _, late = await asyncio.wait(others, timeout=1.0)
-            for task in late:
-                task.cancel()
+
+async def _ended(engine: AsyncEngine) -> None:
+    """Close the engine, and let pending calls end with its error."""
+    await engine.close()
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        _, late = await asyncio.wait(others, timeout=1.0)
+        for task in late:
+            task.cancel()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop until it is stopped, and close it."""
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()

@@ -39,16 +39,22 @@ GPU_OWNERS = (
     "distributed/",
     "kernels/",
     "model/test_attention_backends",
+    "model/test_attention_by_kind",
     "model/test_block_linear",
     "model/test_device_",
     "model/test_draft_windows",
+    "model/test_expert_counts",
+    "model/test_expert_layers",
     "model/test_float8_linear",
     "model/test_flashinfer",
     "model/test_graphs",
     "model/test_late_",
     "model/test_memory",
+    "model/test_packed_tables",
     "model/test_start_on_gpu",
+    "model/test_states",
     "model/test_torch_",
+    "model/test_weight_only_linear",
 )
 # `make test` keeps one file of each kind, which shows that the kind is whole.
 KEPT = (

@@ -26,14 +26,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from pyengine.kernels import feed, hand_over, move_rows
+from pyengine.kernels import feed, hand_over
 from pyengine.kernels.attention.paged import Pages
-from pyengine.kernels.attention.reference import attention_reference
 from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
 from pyengine.kernels.sampling import reference as sampling_reference
 from pyengine.model.torch.device.ops import REFERENCES, TorchOps
 from pyengine.model.torch.device.queue import CpuQueue, HostMark
 from pyengine.model.torch.layers import parts as torch_layers
+from tests.attention_reference import attention_reference
 
 Work = Callable[[], object]
 
@@ -285,7 +285,6 @@ def queue_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (feed, "feed_reference"),
         (greedy, "greedy_reference"),
-        (move_rows, "move_rows_reference"),
         (penalties, "apply_penalties_reference"),
         (penalties, "restore_reference"),
         (top_logprobs, "top_logprobs_reference"),

@@ -24,10 +24,10 @@ def environment(**variables: str) -> dict[str, str]:
     return kept | {"PYTHONPATH": path, "PROMPT_TOOLKIT_NO_CPR": "1", "TERM": "xterm"} | variables
 
 
-def python(program: str) -> str:
+def python(program: str, *arguments: str) -> str:
     """What a program of Python prints in a fresh interpreter."""
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", program, *arguments],
         capture_output=True,
         text=True,
         env=environment(),

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from pyengine._core import StepLayout
+from pyengine.model.adapters.peft import AdapterFile
 from pyengine.model.runner import ModelInfo
 from pyengine.model.step_fields import sampling_rows
 from pyengine.model.torch.device.device_step import DeviceStep
@@ -47,6 +48,9 @@ class Table:
     def states(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
         raise RuntimeError("no layers, no states")
 
+    def set_adapter(self, slot: int, adapter: AdapterFile | None) -> int:
+        raise RuntimeError("no layers, no adapters")
+
 
 class NoAttention(PaddedAttention):
     """Only plans."""
@@ -64,11 +68,8 @@ INFO = ModelInfo(
     vocab_size=VOCABULARY,
     max_context=64,
     eos_token_ids=(),
-    num_layers=0,
     hidden_size=8,
     num_heads=1,
-    num_kv_heads=1,
-    head_dim=8,
     dtype="float32",
     block_size=16,
     block_bytes=0,

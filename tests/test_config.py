@@ -84,13 +84,13 @@ def test_types_and_cache_go_by_the_device() -> None:
 
 def test_settings_are_checked() -> None:
     with pytest.raises(ConfigError, match="nonsense"):
-        AsyncEngine(nonsense=1)
+        AsyncEngine(nonsense=1)  # type: ignore[call-arg]
     with pytest.raises(ConfigError, match="interactive, local, server"):
-        AsyncEngine(mode="huge")
+        AsyncEngine(mode="huge")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="max_sequences"):
-        AsyncEngine(max_sequences="8")
+        AsyncEngine(max_sequences="8")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="prefix_cache"):
-        AsyncEngine(prefix_cache="no")
+        AsyncEngine(prefix_cache="no")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="simulated_step_ms"):
         AsyncEngine(simulated_step_ms=float("inf"))
     with pytest.raises(ConfigError, match="thread or process"):

@@ -3,6 +3,7 @@
 A test whose tool is missing is skipped and says which.
 """
 
+import re
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,18 @@ def test_the_dockerfile() -> None:
         stage = text.partition(f" AS {target}\n")[2].partition("\nFROM ")[0]
         assert stage.rstrip().endswith("USER 10001"), target
     assert "HEALTHCHECK" in text
+
+
+def test_the_cuda_image_compiles_where_torch_has_its_runtime() -> None:
+    text = (DOCKER / "Dockerfile").read_text()
+    pins = (REPOSITORY / "constraints.txt").read_text()
+    toolkit = re.search(r"^cuda-toolkit==(\d+)", pins, re.MULTILINE)
+    python = re.search(r"^FROM python:([\d.]+)-\S+ AS base", text, re.MULTILINE)
+    assert toolkit is not None
+    assert python is not None
+    home = f"/usr/local/lib/python{python[1]}/site-packages/nvidia/cu{toolkit[1]}"
+    assert f"ENV CUDA_HOME={home}\n" in text
+    assert f"libcudart.so.{toolkit[1]} " in text
 
 
 def test_the_compose_file() -> None:

@@ -56,6 +56,7 @@ def test_names() -> None:
     for name in ("name", "./owner/name", "/owner/name", "~/name", "a/b/c", "a/b/c@main"):
         assert not is_hub_name(name), name
     assert served_name("owner/name@v1.0") == "owner/name"
+    assert served_name("owner/name@v1.0:Q4_K_M") == "owner/name:Q4_K_M"
 
 
 def test_files_come_once_with_progress_and_what_breaks_goes_on(
@@ -68,14 +69,11 @@ def test_files_come_once_with_progress_and_what_breaks_goes_on(
     assert Path(model).name == commit("main")
     assert (Path(model) / "model.safetensors").stat().st_size == size
     assert names == ["owner/small"]
-    whole = sum(len(data) for data in hub.files.values())
-    assert told[-1] == [whole, whole]
-    assert all(0 <= done <= of == whole for done, of in told)
+    assert told[-1] == [size, size]
+    assert all(0 <= done <= of == size for done, of in told)
     assert hub.downloads("model.safetensors") == [None, f"bytes={PIECE}-"]
-    files = len(hub.files)
-    assert f"pyengine: fetching {files} files of owner/small at {commit('main')[:12]}" in log
-    assert "pyengine: fetched model.safetensors, 20.0 MiB: " in log
-    assert f"{files} of {files} files" in log
+    assert f"pyengine: fetching 1 files of owner/small at {commit('main')[:12]}" in log
+    assert "pyengine: fetched model.safetensors, 20.0 MiB: 1 of 1 files" in log
     asked = len(hub.asked)
     (again, _, told), log = fetch(hub, tmp_path, "owner/small")
     assert (again, told) == (model, [])
@@ -128,11 +126,100 @@ def test_missing_repository_is_named(name: str, reason: str, hub: FakeHub, tmp_p
     assert reason in said
 
 
+REFUSE = """
+import json, os
+from pyengine.async_engine.checking import check_model
+from pyengine.model.weights.folder import fetched
+from pyengine.settings.config import EngineConfig
+for name in json.loads(os.environ["NAMES"]):
+    try:
+        fetched(EngineConfig(model=name), lambda *at: None, check_model)
+    except Exception as error:
+        print(f"{name}: {type(error).__name__}: {error}")
+"""
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown": ({"architectures": ["OtherForCausalLM"]}, "'OtherForCausalLM' is not supported"),
+    "latent": ({"architectures": ["Dots3NoteForCausalLM"]}, "needs latents beside states"),
+    "scheme": ({"quantization_config": {"quant_method": "bitsandbytes"}}, "'bitsandbytes'"),
+    "numbers": ({"num_hidden_layers": -1}, "'num_hidden_layers' must be a positive integer"),
+    "rope": ({"rope_parameters": {"rope_type": "other"}}, "other"),
+}
+
+
+def test_no_byte_of_weights_comes_before_a_refusal(hub: FakeHub, tmp_path: Path) -> None:
+    config = json.loads(hub.files["owner/small", commit("main"), "config.json"])
+    expected = {f"owner/{name}": said for name, (_, said) in REFUSED.items()}
+    for name in expected:
+        hub.files |= {(name, at, path): data for (_, at, path), data in hub.files.items()}
+        changed = config | REFUSED[name.removeprefix("owner/")][0]
+        hub.files[name, commit("main"), "config.json"] = json.dumps(changed).encode()
+    without: dict[str, tuple[str, bytes, str]] = {
+        "owner/no-tokenizer": ("tokenizer.json", b"", "tokenizer"),
+        "owner/template": ("chat_template.jinja", b"{% if %}", "template is malformed"),
+        "owner/adapter": ("config.json", b"", "is an adapter (LoRA) and no model"),
+        "owner/listed": ("config.json", b"[]", "must hold a JSON object"),
+    }
+    for name, (path, data, said) in without.items():
+        for (repository, at, other), content in list(hub.files.items()):
+            if repository == "owner/small" and other != path:
+                hub.files[name, at, other] = content
+        if data:
+            hub.files[name, commit("main"), path] = data
+        expected[name] = said
+    base = json.dumps({"base_model_name_or_path": "owner/small"}).encode()
+    hub.files["owner/adapter", commit("main"), "adapter_config.json"] = base
+    done = hub.run(REFUSE, tmp_path, NAMES=json.dumps(list(expected)))
+    assert done.returncode == 0, done.stderr
+    told = dict(line.split(": ", 1) for line in done.stdout.splitlines() if "Error: " in line)
+    assert {name: said in told.get(name, "") for name, said in expected.items()} == dict.fromkeys(
+        expected, True
+    ), told
+    assert hub.downloads("model.safetensors") == []
+
+
+@pytest.mark.slow
+def test_files_of_other_models_stay_on_the_hub(hub: FakeHub, tmp_path: Path) -> None:
+    weights = hub.files.pop(("owner/small", commit("main"), "model.safetensors"))
+    named = {"weight_map": {"a": "x-1.safetensors", "b": "x-2.safetensors"}}
+    index = json.dumps(named).encode()
+    hub.files |= {
+        ("owner/small", commit("main"), path): data
+        for path, data in {
+            "model.safetensors.index.json": index,
+            "x-1.safetensors": weights,
+            "x-2.safetensors": weights + b" ",
+            "flax-model.safetensors": weights,
+            "adapter_model.safetensors": weights,
+            "consolidated.safetensors": weights,
+            "fp16/x-1.safetensors": weights,
+        }.items()
+    }
+    fetch(hub, tmp_path, "owner/small")
+    asked = {path for method, path, _ in hub.asked if method == "GET" and "safetensors" in path}
+    assert asked == {"model.safetensors.index.json", "x-1.safetensors", "x-2.safetensors"}
+
+
+@pytest.mark.slow
+def test_a_gguf_file_by_the_type_of_its_weights(hub: FakeHub, tmp_path: Path) -> None:
+    for name in ("s-Q4_K_M.gguf", "s-Q8_0.gguf", "mmproj-s-Q8_0.gguf"):
+        hub.files["owner/s-gguf", commit("main"), name] = name.encode()
+    (model, names, _), _ = fetch(hub, tmp_path, "owner/s-gguf:q8_0")
+    assert Path(model).name == "s-Q8_0.gguf"
+    assert Path(model).read_text() == "s-Q8_0.gguf"
+    assert names == ["owner/s-gguf:q8_0"]
+    assert {path for method, path, _ in hub.asked if method == "GET"} == {"s-Q8_0.gguf"}
+    found, said = fetch(hub, tmp_path, "owner/s-gguf:Q3_K_L")
+    assert found is None
+    assert "no GGUF file of 'Q3_K_L'; there are: s-Q4_K_M.gguf, s-Q8_0.gguf" in said
+    offline, _ = fetch(hub, tmp_path, "owner/s-gguf:Q8_0", HF_HUB_OFFLINE="1")
+    assert offline[0] == model
+
+
 def test_other_formats_are_refused_before_they_are_downloaded(hub: FakeHub, tmp_path: Path) -> None:
     weights = hub.files.pop(("owner/small", commit("main"), "model.safetensors"))
     hub.files["owner/small", commit("main"), "small-Q8_0.gguf"] = weights
     _, said = fetch(hub, tmp_path, "owner/small")
-    assert "`hf download owner/small small-Q8_0.gguf`" in said
+    assert "has GGUF files only: name one, such as owner/small:small-Q8_0.gguf" in said
     hub.files["owner/small", commit("main"), "pytorch_model.bin"] = weights
     _, said = fetch(hub, tmp_path, "owner/small")
     assert refusal_of_bin("owner/small").strip() in said

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -244,21 +245,27 @@ def test_only_needed_files_of_a_repository_are_taken(
         "tokenizer.json",
         "tokenizer.model",
     ]
-    taken: list[str] = []
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    taken: set[str] = set()
 
-    def download(_: str, allow_patterns: Any, ignore_patterns: Any, **__: Any) -> str:
-        taken.extend(
-            filter_repo_objects(
-                files, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
-            )
+    def download(
+        _: str, allow_patterns: Any, ignore_patterns: Any, *, dry_run: bool = False, **__: Any
+    ) -> Any:
+        found = filter_repo_objects(
+            files, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
         )
+        if dry_run:
+            return [SimpleNamespace(filename=name) for name in found]
+        taken.update(found)
         return str(tmp_path)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     assert model_folder("mistralai/Mistral-7B-Instruct-v0.3") == tmp_path
     left = {name for name in files if "consolidated" in name}
     left |= {".gitattributes", "README.md", "pytorch_model.bin"}
-    assert set(files) - set(taken) == left
+    left |= {"model-00002-of-00002.safetensors"}  # the index does not name it
+    assert set(files) - taken == left
 
 
 async def test_the_family_and_its_ends(hub: tuple[Hub, Path]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from tests.programs import REPOSITORY
+from tests.programs import REPOSITORY, python
 
 # From the top: a part imports what stands below its own line. A part is a module, or a folder with
 # all that is in it but for what has a line of its own. docs/ARCHITECTURE.md says what each is for.
@@ -24,6 +24,7 @@ LAYERS = (
     ("request.connection",),
     ("placement", "request.submission"),
     ("engine",),
+    ("decisions",),
     ("chat", "model.devices"),
     ("actors", "distributed", "request"),
     ("model", "completion"),
@@ -36,6 +37,30 @@ LAYERS = (
     ),
     ("_core", "errors"),
 )  # fmt: skip
+# Parts that a reader of the engine may leave shut, and that a program may go without.
+OPTIONAL = ("ray", "http.replicas", "http.ollama", "http.page")
+COMMANDS = {"http.replicas": ("cli.replicas",)}
+
+ALONE = """
+import sys
+sys.path.insert(0, ROOT)
+import asyncio, httpx, pyengine
+from pyengine.http import extensions
+
+assert pyengine.__file__.startswith(ROOT), pyengine.__file__
+extensions.BUILT_IN = ()
+
+async def main():
+    async with pyengine.AsyncEngine() as engine:
+        transport = httpx.ASGITransport(pyengine.asgi_app(engine))
+        async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
+            body = {"messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 4}
+            print((await client.post("/v1/chat/completions", json=body)).status_code)
+            print((await client.get("/openapi.json")).status_code)
+
+asyncio.run(main())
+"""
+
 HEIGHT = {part: -line for line, parts in enumerate(LAYERS) for part in parts}
 
 
@@ -86,6 +111,45 @@ def test_nothing_imports_what_is_above_or_beside_it() -> None:
         and HEIGHT[mine] <= HEIGHT[theirs]
     ]
     assert not upwards, "\n".join(sorted(upwards))
+
+
+def test_what_is_optional_is_imported_by_none_but_its_commands() -> None:
+    for part in OPTIONAL:
+        beside = (part, *COMMANDS.get(part, ()))
+        for module, others in IMPORTS.items():
+            if not module.removeprefix("pyengine.").startswith(beside):
+                used = [other for other in others if other.startswith(f"pyengine.{part}")]
+                assert not used, f"{module} imports {used}"
+
+
+def test_only_the_list_of_extensions_names_an_optional_part() -> None:
+    """An import by a string, which the other tests do not see."""
+    for module, path in MODULES.items():
+        name = module.removeprefix("pyengine.")
+        strings = (
+            node.value
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        )
+        named = {
+            part
+            for text in strings
+            for part in OPTIONAL
+            if re.search(rf"(^|\W)pyengine\.{re.escape(part)}\b", text)
+            and not name.startswith(part)
+        }
+        assert not named or name == "http.extensions", f"{module} names {named}"
+
+
+def test_engine_and_endpoint_run_where_optional_parts_are_not_installed(tmp_path: Path) -> None:
+    for folder in (REPOSITORY / "pyengine").rglob("*"):
+        if folder.suffix in (".py", ".so", ".json"):
+            name = ".".join(folder.relative_to(REPOSITORY / "pyengine").with_suffix("").parts)
+            if not name.startswith(OPTIONAL):
+                place = tmp_path / folder.relative_to(REPOSITORY)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.symlink_to(folder)
+    assert python(f"ROOT = {str(tmp_path)!r}\n{ALONE}").split() == ["200", "200"]
 
 
 def test_no_imports_go_in_a_circle() -> None:

@@ -158,13 +158,14 @@ async def test_after_a_restart() -> None:
 
 
 async def test_wrong_processors_are_refused() -> None:
-    for given, said in (
+    broken: list[tuple[list[Any], str]] = [
         (["tests.processors:nothing"], "AttributeError"),
         (["nowhere.at:all"], "ModuleNotFoundError"),
         (["tests.processors:Broken"], "no luck"),
         ([processors.fails, "tests.processors:fails"], "two are called 'fails'"),
         ([object()], "no function"),
-    ):
+    ]
+    for given, said in broken:
         with pytest.raises(ConfigError, match=said):
             async with AsyncEngine(logits_processors=given):
                 pass

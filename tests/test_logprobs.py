@@ -6,7 +6,6 @@ import math
 import os
 import signal
 import struct
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -187,29 +186,27 @@ async def test_log_probabilities_come_only_when_asked_for() -> None:
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-async def test_the_vocabulary_is_read_on_a_thread_for_who_asks(
+async def test_requests_find_the_vocabulary_that_the_start_read(
     streaming: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads: list[threading.Thread] = []
+    readings: list[str] = []
     read = Vocabulary.from_tokenizer_json
 
     def watched(text: str) -> Vocabulary:
-        threads.append(threading.current_thread())
+        readings.append(text)
         return read(text)
 
     monkeypatch.setattr(Vocabulary, "from_tokenizer_json", watched)
     async with AsyncEngine() as engine:
-        threads.clear()
-        await engine.generate("x", SamplingParams(max_tokens=3))
-        assert not threads
+        assert readings
+        readings.clear()
         generation = engine.generate("x", SamplingParams(max_tokens=3, logprobs=1))
         if streaming:
             told = [entry async for update in generation for entry in update.logprobs or ()]
         else:
             told = list((await generation).logprobs or ())
         assert all(entry.bytes for entry in told)
-    assert len(threads) == 1
-    assert threads[0] is not threading.main_thread()
+    assert not readings
 
 
 async def test_characters_of_several_tokens_and_the_end_of_an_answer() -> None:

@@ -47,7 +47,10 @@ def test_message_that_python_does_not_read_is_refused(message: bytes) -> None:
 
 DECLARED = declared_messages()
 EXTENSIONS = {feature.extension.TAG: feature.extension for feature in FEATURES}
-STRUCTS: list[type[msgspec.Struct]] = [RequestKey, Submit, Delta, *EXTENSIONS.values()]
+EXTRAS = {each.extra.TAG: each.extra for each in FEATURES if each.extra is not None}
+STRUCTS: list[type[msgspec.Struct]] = [
+    RequestKey, Submit, Delta, *EXTENSIONS.values(), *EXTRAS.values()
+]  # fmt: skip
 
 
 def _spelled(kind: Any) -> str:
@@ -77,12 +80,17 @@ def test_every_struct_that_rust_declares_is_there() -> None:
     assert {struct.__name__ for struct in STRUCTS} == set(DECLARED["structs"])
     named = {tag: extension.__name__ for tag, extension in EXTENSIONS.items()}
     assert named == DECLARED["extensions"]
+    named = {tag: extra.__name__ for tag, extra in EXTRAS.items()}
+    assert named == DECLARED["extras"]
 
 
 def test_every_struct_of_messages_is_held_to_rust() -> None:
     import pyengine.messages as module
 
-    of_python = {"Extension", "Report", "ReportRequest", "ResetRequest", "ResetDone"}
+    of_python = {
+        "Extension", "Report", "ReportRequest", "ResetRequest", "ResetDone", "LoadAdapter",
+        "AdapterLoaded",
+    }  # fmt: skip
     found = inspect.getmembers(module, lambda each: inspect.isclass(each))
     own = {name for name, each in found if each.__module__ == module.__name__}
     assert own - of_python == {"RequestKey", "Submit", "Delta"}

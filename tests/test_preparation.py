@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,6 +88,26 @@ async def test_template_of_a_request_is_compiled_and_rendered_on_another_thread(
     assert answer.usage.prompt_tokens
     assert seen
     assert threading.get_ident() not in seen
+
+
+@pytest.mark.parametrize("template", [None, "{% for m in messages %}{{ m.content }}{% endfor %}"])
+async def test_no_request_makes_a_tokenizer_or_reads_the_vocabulary(
+    engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch, template: str | None
+) -> None:
+    """Each would keep all streams from going on, for a second with a large vocabulary."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a request has made it")
+
+    made = SimpleNamespace(Tokenizer=SimpleNamespace(from_str=refuse))
+    monkeypatch.setattr("pyengine.chat.content_tokens.tokenizers", made)
+    monkeypatch.setattr(
+        "pyengine.tokenizer.Vocabulary", SimpleNamespace(from_tokenizer_json=refuse)
+    )
+    messages = [{"role": "user", "content": "Is <|im_end|> a token?"}]
+    params = SamplingParams(temperature=0, max_tokens=8, logprobs=1)
+    answer = await engine.chat(messages, params, chat_template=template)
+    assert answer.usage.completion_tokens > 0
 
 
 async def test_answers_are_the_same_wherever_they_are_prepared(

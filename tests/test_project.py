@@ -49,3 +49,21 @@ def test_every_public_name_is_in_the_reference() -> None:
         for name in re.findall(r"^::: (pyengine[\w.]+)", page.read_text(), re.MULTILINE)
     }
     assert set(pyengine.__all__) <= shown
+
+
+def test_every_installation_that_is_told_of_is_ours() -> None:
+    """The name `pyengine` on PyPI is a stranger's."""
+    name = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["name"]
+    assert name == "pyengine-llm"
+    places = [REPOSITORY / "README.md", REPOSITORY / "CHANGELOG.md"]
+    for folder in ("docs", "deploy", "examples", "pyengine", ".github"):
+        places += [path for path in (REPOSITORY / folder).rglob("*") if path.is_file()]
+    told = []
+    for path in places:
+        if path.suffix in (".so", ".pyc") or "model" in path.parts:
+            continue
+        text = path.read_text(errors="replace")
+        told += re.findall(r"pip install[^\n]*?(pyengine[\w-]*)", text)
+        told += re.findall(r"(pyengine[\w-]*)\[(?:cuda|torch|otel|plot|router|ray)\]", text)
+    assert len(told) > 10
+    assert {each.replace("_", "-").rstrip("-") for each in told} == {name}

@@ -42,7 +42,9 @@ def _keywords(method: Any) -> set[str]:
 
 def test_keywords_that_are_passed_on_are_those_that_are_taken() -> None:
     shared = set(RequestKeywords.__annotations__)
-    assert {*GenerateKeywords.__annotations__, "pooling"} == _keywords(RequestOptions)
+    # Vectors, decisions and chats ask for these.
+    others = {"pooling", "following_logprobs", "thinking_budget"}
+    assert {*GenerateKeywords.__annotations__, *others} == _keywords(RequestOptions)
     assert set(EmbedKeywords.__annotations__) < shared
     # Only the endpoints' requests say how a prompt ends, and where their tools stand.
     of_endpoints = {"add_generation_prompt", "continue_final_message", "parameters_at"}

@@ -20,7 +20,7 @@ from pyengine._core import PROPOSERS
 from pyengine.cli import main
 from pyengine.http.app import routes
 from tests.programs import REPOSITORY, environment, free, served
-from tools.docs.settings import PAGE, page
+from tools.docs.settings import KEYWORDS, PAGE, keywords, page
 
 README = (REPOSITORY / "README.md").read_text()
 GENERATED = ("reference/cli.md", "../reference/cli.md")  # by tools/docs/pages.py
@@ -118,9 +118,9 @@ def test_the_commands_are_those_of_the_command_line() -> None:
 
 
 def test_the_settings_are_those_of_the_configuration() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), (
-        "run: .venv/bin/python -m tools.docs.settings"
-    )
+    again = "run: .venv/bin/python -m tools.docs.settings"
+    assert PAGE.read_text(encoding="utf-8") == page(), again
+    assert KEYWORDS.read_text(encoding="utf-8") == keywords(), again
 
 
 def test_the_proposers_are_those_of_the_engine() -> None:

@@ -93,9 +93,13 @@ TIGHT: dict[str, dict[str, Any]] = {
     "no prefix cache": {"prefix_cache": False},
     "one at a time": {"max_sequences": 1, "max_draft": 16},
 }
+SLOW_TIGHT = [
+    pytest.param(config, id=name, marks=() if name == "small steps" else pytest.mark.slow)
+    for name, config in TIGHT.items()
+]
 
 
-@pytest.mark.parametrize("config", TIGHT.values(), ids=list(TIGHT))
+@pytest.mark.parametrize("config", SLOW_TIGHT)
 async def test_whatever_steps_look_like_the_answers_are_the_same(
     asked: list[Question], config: dict[str, Any]
 ) -> None:
@@ -117,7 +121,7 @@ def long(count: int) -> list[Question]:
     ]
 
 
-@pytest.mark.parametrize("adaptive", [True, False])
+@pytest.mark.parametrize("adaptive", [pytest.param(True, marks=pytest.mark.slow), False])
 async def test_preemption_in_a_tiny_cache_changes_nothing(adaptive: bool) -> None:
     config: dict[str, Any] = {"num_blocks": 40, "block_size": 8}
     wanted, report = await ask(long(12), speculation=(), **config)

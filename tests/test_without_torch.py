@@ -113,7 +113,7 @@ def test_feature_that_needs_torch_says_what_to_install() -> None:
     device, ranks = python(WITHOUT).splitlines()
     assert device == (
         "device 'device' of cuda needs torch, which is not installed here: "
-        "pip install 'pyengine[cuda]'"
+        "pip install 'pyengine-llm[cuda]'"
     )
     assert ranks.startswith("tensor_parallel 'tensor_parallel' of 2 needs torch")
-    assert ranks.endswith("pip install 'pyengine[torch]'")
+    assert ranks.endswith("pip install 'pyengine-llm[torch]'")

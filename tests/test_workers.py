@@ -29,7 +29,7 @@ from pyengine.placement.process import ProcessPlacement
 from pyengine.request.frontend import Frontend
 from pyengine.settings.config import EngineConfig
 from pyengine.settings.server import ServerConfig
-from tests.programs import Server, children, free, served, wait_for_end
+from tests.programs import Server, children, free, served, until, wait_for_end
 
 SERVE = ("--port", "0", "--workers", "2", "--device", "simulated", "--simulated-step-ms", "5")
 LONG = 300
@@ -348,6 +348,25 @@ async def test_workers_say_503_until_the_engine_runs() -> None:
             while (answer := await client.get(f"{supervisor.url}/ready")).status_code == 503:
                 pass
             assert answer.status_code == 200
+    finally:
+        await supervisor.stop()
+
+
+async def test_a_stopped_worker_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyengine.http.serving.supervisor.HANG_S", 5)
+    supervisor = Supervisor(EngineConfig(device="simulated"), ServerConfig(workers=2, port=0))
+    supervisor.start()
+    try:
+        await supervisor.engine.start()
+        await supervisor.ready()
+        stopped = supervisor.workers[0]
+        os.kill(stopped.process.pid, signal.SIGSTOP)
+        await until(lambda: supervisor.workers.get(0) not in (None, stopped))
+        assert stopped.process.returncode == -signal.SIGKILL
+        async with client_of(supervisor.url) as client:
+            streams = await streams_of_two(client)
+            await asyncio.gather(*(one.finish() for one in streams))
+            assert {one.error for one in streams} == {None}
     finally:
         await supervisor.stop()
 

@@ -118,4 +118,4 @@ def use_torch(monkeypatch: pytest.MonkeyPatch, kind: str = "plain") -> list[Torc
 
 def caches(runner: TorchRunner) -> list[torch.Tensor]:
     """Keys and values of all layers."""
-    return [cache for layer in runner._model.caches for cache in layer]  # type: ignore[union-attr]
+    return [cache for layer in runner._model.pool.caches for cache in layer]  # type: ignore[union-attr]

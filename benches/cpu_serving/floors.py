@@ -1,13 +1,9 @@
 """How fast the machine can read memory and multiply: the floors of a model step on the CPU."""
 
-import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numpy as np
-
 from benches.cpu_serving.models import Shape
+from pyengine._core import machine_peaks
 
 BYTES = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0, "int8": 1 + 2 / 32, "int4": 0.5 + 2 / 32}
 """Bytes of a weight; a scale of two bytes for every 32."""
@@ -43,39 +39,10 @@ class Floors:
 
 
 def measure(threads: int) -> Floors:
-    """The floors of ``threads`` threads; about two seconds."""
-    return Floors(
-        bandwidth=_bandwidth(threads),
-        flops={"float32": _float32_flops(), "bfloat16": _bfloat16_flops(threads)},
-    )
-
-
-def _bandwidth(threads: int) -> float:
-    numbers = np.ones((threads, 64 << 20), np.float32)
-    with ThreadPoolExecutor(threads) as pool:
-        seconds = _best(lambda: list(pool.map(lambda row: np.dot(row, row), numbers)))
-    return numbers.nbytes / seconds
-
-
-def _float32_flops(size: int = 2048) -> float:
-    left = np.ones((size, size), np.float32)
-    right, out = left.copy(), left.copy()
-    return 2 * size**3 / _best(lambda: np.matmul(left, right, out=out))
-
-
-def _bfloat16_flops(threads: int, size: int = 2048) -> float:
-    import torch
-
-    torch.set_num_threads(threads)
-    left = torch.ones(size, size, dtype=torch.bfloat16)
-    out = left.clone()
-    return 2 * size**3 / _best(lambda: torch.mm(left, left, out=out))
-
-
-def _best(work: Callable[[], object], runs: int = 6) -> float:
-    times = []
-    for _ in range(runs):
-        begin = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begin)
-    return min(times)
+    """The floors of ``threads`` threads, which multiply from registers; about a second."""
+    floats, halves, _, bandwidth = machine_peaks(threads)
+    if floats is None:
+        raise SystemExit("The floors need a processor with AVX2: other ones are not measured.")
+    # Without an instruction for bfloat16, its numbers are multiplied as float32.
+    flops = {"float32": 2 * floats, "bfloat16": 2 * (halves or floats)}
+    return Floors(bandwidth=bandwidth, flops=flops)

@@ -14,13 +14,13 @@ from benches.gpu.part import Bench
 from pyengine.model.architectures.experts import Routing
 from pyengine.model.architectures.parts import SILU
 from pyengine.model.torch.device.ops import KERNELS, REFERENCES
-from pyengine.model.torch.layers.expert_tensors import ExpertTensors
-from pyengine.model.torch.layers.experts import ExpertProducts
-from pyengine.model.torch.layers.grouped_experts import (
+from pyengine.model.torch.layers.experts.grouped import (
     GroupedExperts,
-    dense_layers,
+    GroupedLayers,
+    GroupedLinear,
     has_grouped_mm,
 )
+from pyengine.model.torch.layers.experts.mixture import ExpertProducts
 
 
 class Mixture(NamedTuple):
@@ -41,16 +41,17 @@ def expert_cases(bench: Bench) -> Iterator[Case]:
     """By grouped products: torch's where it has them, or else Triton's."""
     by_torch = not bench.cuda or has_grouped_mm(bench.device, torch.bfloat16)
 
-    def made(tensors: ExpertTensors, chosen: int) -> ExpertProducts:
+    def made(gate_up: torch.Tensor, down: torch.Tensor, chosen: int) -> ExpertProducts:
         ops = KERNELS if bench.cuda else REFERENCES
-        layers = dense_layers(ops, tensors)
+        first, second = (GroupedLinear(ops, each, None, by_torch) for each in (gate_up, down))
+        layers = GroupedLayers(len(down), 0, len(down), first, second)
         return GroupedExperts(ops, bench.device, Routing(chosen), SILU, layers)
 
     yield from cases(bench, "torch" if by_torch else "triton", made)
 
 
 def cases(
-    bench: Bench, by: str, make: Callable[[ExpertTensors, int], ExpertProducts]
+    bench: Bench, by: str, make: Callable[[torch.Tensor, torch.Tensor, int], ExpertProducts]
 ) -> Iterator[Case]:
     """One of each number of rows."""
     mixture = TINY if bench.tiny else QWEN3_30B
@@ -58,12 +59,12 @@ def cases(
     for rows in (1, 3) if bench.tiny else ROWS:
 
         def buffers(rows: int = rows) -> tuple[Any, ...]:
-            tensors = weights(bench, mixture)
+            gate_up, down = weights(bench, mixture)
             like: dict[str, Any] = {"device": bench.device}
             numbers = torch.arange(rows * chosen, dtype=torch.int32, **like) % experts
             shares = torch.full((rows, chosen), 1 / chosen, **like)
-            x = torch.randn(rows, hidden, **like).to(tensors.down.dtype)
-            made = make(tensors, chosen)
+            x = torch.randn(rows, hidden, **like).to(down.dtype)
+            made = make(gate_up, down, chosen)
             return made, x, numbers.view(rows, chosen), shares, torch.empty_like(x)
 
         matrices = 3 * hidden * inner
@@ -83,11 +84,11 @@ def call(products: ExpertProducts, *given: torch.Tensor) -> None:
     products(*given)
 
 
-def weights(bench: Bench, mixture: Mixture) -> ExpertTensors:
-    """Of all experts, gates first."""
+def weights(bench: Bench, mixture: Mixture) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of all experts: gates before ups, and the results'."""
     experts, _, hidden, inner = mixture
     dtype = torch.bfloat16 if bench.cuda else torch.float32
     like: dict[str, Any] = {"dtype": dtype, "device": bench.device}
     gate_up = torch.randn(experts, 2 * inner, hidden, **like).mul_(hidden**-0.5)
     down = torch.randn(experts, hidden, inner, **like).mul_(inner**-0.5)
-    return ExpertTensors(experts, 0, gate_up, down)
+    return gate_up, down

@@ -12,7 +12,7 @@ from benches.gpu.cases import Case, Make, by
 from benches.gpu.floors import Shape
 from benches.gpu.part import Bench
 from benches.gpu.timing import Work
-from pyengine._core import StepHeader
+from pyengine._core import step_numbers
 from pyengine.kernels.sampling import reference as sampling_reference
 from pyengine.kernels.sampling import sample as sampling
 from pyengine.kernels.sampling.inputs import SamplingInputs
@@ -163,14 +163,13 @@ def verify_case(bench: Bench, rows: int, drafts: int) -> Case:
     each = 1 + drafts
     step = inputs(bench, rows, each)
     like: dict[str, Any] = {"dtype": torch.int32, "device": bench.device}
-    header = torch.zeros(16, dtype=torch.int64, device=bench.device)
-    header[StepHeader.NUM_SAMPLED] = rows
+    header = torch.zeros(len(step_numbers()), dtype=torch.int64, device=bench.device)
+    header[step_numbers()["num_sampled"]] = rows
     ids = torch.arange(rows * each + 1, **like)
     tokens = torch.arange(1, rows * each + 1, **like)  # every draft is right
     sequence = torch.arange(rows, **like)
-    counts, last = torch.zeros(rows, **like), torch.zeros(2 * rows, **like)
-    kept, right = torch.zeros_like(tokens), torch.zeros(rows, **like)
-    arguments = (step, header, ids, tokens, sequence, counts, kept, last, right)
+    counts, last = torch.zeros(rows, **like), torch.zeros(rows, **like)
+    arguments = (step, header, ids, tokens, sequence, counts, torch.zeros_like(tokens), last)
     made: dict[str, Make] = {
         name: partial(_one, call, arguments)
         for name, call in by(bench, "sampling.verify", "verify").items()

@@ -30,17 +30,21 @@ from pyengine._core import (
 )
 from pyengine.actors.actor import ActorRef, FailureHandler, ThreadActor, logger
 from pyengine.actors.heartbeat import Heartbeat
-from pyengine.errors import EngineDeadError
+from pyengine.errors import AdapterError, EngineDeadError
 from pyengine.logits_processors import LogitsProcessors
 from pyengine.messages import (
+    AdapterLoaded,
+    LoadAdapter,
     Report,
     ReportRequest,
     ResetDone,
     ResetRequest,
     decode,
+    encode_adapter_loaded,
     encode_report,
     encode_reset_done,
 )
+from pyengine.model.adapters.loaded import LoadedAdapters
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelRunner, StepHandle
 from pyengine.telemetry import HistogramTotal, Totals
@@ -91,7 +95,10 @@ class SchedulerActor(ThreadActor):
         telemetry: Callable[[], Totals],
         heartbeat: Heartbeat,
         processors: LogitsProcessors | None = None,
+        *,
+        adapter_bytes: int = 0,
     ) -> None:
+        """Not running yet; ``adapter_bytes`` bounds the memory of adapters."""
         super().__init__("scheduler", mailbox, on_failure)
         self.runner = runner
         self.planner = planner
@@ -104,6 +111,7 @@ class SchedulerActor(ThreadActor):
         self.telemetry = telemetry
         self.heartbeat = heartbeat
         self.processors = processors or LogitsProcessors({})
+        self.adapters = LoadedAdapters(runner, planner, adapter_bytes)
         self.steps = 0
         self.checked = False  # the allocator, since the last step
         self.kv_check_failures = 0
@@ -157,8 +165,9 @@ class SchedulerActor(ThreadActor):
         """Drain, plan and launch a step, commit the oldest, send its tokens; False if there was
         nothing to do.
         """
-        for message in self.planner.drain(self.ref.mailbox):
-            self.answer(message)
+        self.drain()
+        if self.adapters.load_wanted():
+            self.drain()
         if self.unsent:
             self.send_answers()
         launched = self.launch()
@@ -174,6 +183,11 @@ class SchedulerActor(ThreadActor):
         if self.in_flight:
             self.sample(self.in_flight[-1])
         return launched
+
+    def drain(self) -> None:
+        """Let the planner read the mailbox, and answer what is not for it."""
+        for message in self.planner.drain(self.ref.mailbox):
+            self.answer(message)
 
     def launch(self) -> bool:
         """Plan a step into a free set of buffers and start it; False if there is none."""
@@ -199,10 +213,8 @@ class SchedulerActor(ThreadActor):
         if step.sampled or step.handle is None:
             return
         step.sampled = True
-        if step.buffers.num_masked_logits:
-            self.planner.fill_masks(step.buffers.memory)
-        if step.buffers.num_penalized_rows:
-            self.planner.fill_penalties(step.buffers.memory)
+        if step.buffers.late:
+            self.planner.fill_late(step.buffers.memory)
         step.buffers.processing = (
             self.processors.take_step(self.planner) if step.buffers.num_processed_rows else None
         )
@@ -268,19 +280,34 @@ class SchedulerActor(ThreadActor):
         elif isinstance(request, ResetRequest):
             done = ResetDone(request.ticket, self.allocator.reset_prefix_cache())
             self.unsent.append((request.frontend, encode_reset_done(done)))
+        elif isinstance(request, LoadAdapter):
+            loaded = AdapterLoaded(request.ticket, self.load_adapter(request))
+            self.unsent.append((request.frontend, encode_adapter_loaded(loaded)))
         self.send_answers()
+
+    def load_adapter(self, request: LoadAdapter) -> str | None:
+        """Load an adapter; returns why it cannot be, or None."""
+        try:
+            self.adapters.load(request.digest, request.folder)
+        except AdapterError as error:
+            return error.message
+        return None
 
     def block_stats(self) -> dict[str, int]:
         """``free``, ``cached``, ``held`` and ``num_blocks``, of which the first three sum to the
-        last, the bytes of each, and how often the check of an idle scheduler failed.
+        last, the bytes of each, snapshots of states and their bytes, and how often the check of
+        an idle scheduler failed.
         """
         free, cached, held = self.allocator.counts()
+        info, snapshots = self.runner.info, self.allocator.num_snapshots()
         return {
-            "page_bytes": self.runner.info.block_bytes,
+            "page_bytes": info.block_bytes,
             "free": free,
             "cached": cached,
             "held": held,
             "num_blocks": self.allocator.num_blocks,
+            "snapshots": snapshots,
+            "snapshot_bytes": snapshots * info.state_pages * info.block_bytes,
             "kv_check_failures": self.kv_check_failures,
         }
 

@@ -1,5 +1,6 @@
 """The configuration and the placement that the arguments of an engine name."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ def constructed(
     model: str | Path | None,
     config: EngineConfig | None,
     placement: PlacementName | Placement,
-    settings: dict[str, Any],
+    settings: Mapping[str, Any],
 ) -> tuple[EngineConfig, Placement]:
     """Returns the configuration of an engine, and its placement.
 
@@ -26,11 +27,10 @@ def constructed(
         raise ConfigError("give either a config, or a model and settings")
     objects: tuple[LogitsProcessor | Call, ...] = ()
     if config is None:
-        given = tuple(settings.pop("logits_processors", ()))
+        given = tuple(settings.get("logits_processors", ()))
         objects = tuple(each for each in given if not isinstance(each, str))
-        if given:
-            settings["logits_processors"] = tuple(e for e in given if isinstance(e, str))
-        config = _config(model, settings)
+        named = tuple(each for each in given if isinstance(each, str))
+        config = _config(model, {**settings, "logits_processors": named})
     if isinstance(placement, str):
         return config, placed(placement, objects)
     if objects:
@@ -42,7 +42,7 @@ def constructed(
     return config, placement
 
 
-def _config(model: str | Path | None, settings: dict[str, Any]) -> EngineConfig:
+def _config(model: str | Path | None, settings: Mapping[str, Any]) -> EngineConfig:
     names = [field.name for field in fields(EngineConfig)]
     for name in settings:
         if name not in names:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyengine._core import Stage, Timeline
@@ -12,8 +12,9 @@ from pyengine.chat.handler import ON_LOOP_SECONDS, ChatHandler, is_small
 from pyengine.chat.messages import Message, read_messages
 from pyengine.chat.options import ChatOptions
 from pyengine.chat.template import TemplateTimeoutError
+from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
-from pyengine.tokenizer import OFF_LOOP_CHARACTERS, Tokenizer
+from pyengine.tokenizer import OFF_LOOP_CHARACTERS, Tokenizer, longest_prediction
 
 Conversation = tuple[Sequence[Message], Sequence[dict[str, Any]]]
 """Messages, and for each of them the other variables that the template reads."""
@@ -118,6 +119,15 @@ class Prompts:
         self.timeline.span(Stage.TOKENIZE, start)
         return token_ids
 
+    async def with_prediction(self, options: RequestOptions) -> RequestOptions:
+        """Returns the options with a prediction of token ids in the place of a text."""
+        text = options.prediction
+        if not isinstance(text, str):
+            return options
+        text = longest_prediction(text, self.max_context)
+        token_ids = await self.tokenizer.encode_async(text, add_special_tokens=False)
+        return replace(options, prediction=token_ids)
+
     def _tokens(self, prompt: Prompt, handler: ChatHandler) -> list[int]:
         """Returns the token ids of a conversation; refuses one that cannot fit the context."""
         self.timeline.begin()
@@ -127,6 +137,11 @@ class Prompts:
         return token_ids
 
 
+def is_long(text: object) -> bool:
+    """Whether a text takes so long to tokenize that no loop may wait for it."""
+    return isinstance(text, str) and len(text) >= OFF_LOOP_CHARACTERS
+
+
 def _is_short(prompt: Prompt) -> bool:
     """Whether a prompt may be tokenized on the loop."""
-    return prompt.respelled is None and len(prompt.text) < OFF_LOOP_CHARACTERS
+    return prompt.respelled is None and not is_long(prompt.text)

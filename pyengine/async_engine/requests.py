@@ -8,6 +8,7 @@ from pyengine._core import Timeline
 from pyengine.errors import InvalidRequestError
 from pyengine.messages import RequestKey
 from pyengine.model.vectors import VectorSpec
+from pyengine.request.adapters import AdapterNames
 from pyengine.request.connection import Connection
 from pyengine.request.generation import Generation
 from pyengine.request.options import RequestOptions
@@ -30,23 +31,20 @@ class Requests:
         timeline: Timeline,
         vectors: VectorSpec,
         model_name: str,
+        adapters: AdapterNames,
     ) -> None:
         """``model_name`` is for errors."""
         self._model_name = model_name
         self._connection = connection
         self._tokenizer = tokenizer
-        self._builder = RequestBuilder(tokenizer, timeline)
+        self._builder = RequestBuilder(tokenizer, timeline, adapters)
         self._vectors = vectors
         self._preparations: set[asyncio.Task[RequestActor]] = set()
 
     def begin(
         self, prompt: str | Sequence[int], params: SamplingParams, options: RequestOptions
     ) -> Generation:
-        """Begins a request, whose ``params`` were validated, at once.
-
-        Raises:
-            PyengineError: As :meth:`pyengine.async_engine.AsyncEngine.generate`.
-        """
+        """Begins a request, whose ``params`` were validated, at once."""
         frontend = self._connection.connected()
         actor = self._begun(prompt, params, options)
         return self._generation(actor, frontend.abort, params, options.prompt_logprobs)

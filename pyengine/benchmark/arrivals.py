@@ -19,10 +19,10 @@ def arrivals(
     Args:
         count: How many.
         rate: A second, as a Poisson process: gaps are exponential. None sends all at once.
-        prompt_tokens: Of each.
-        answer_tokens: Of each.
+        prompt_tokens: The length of each prompt.
+        answer_tokens: The length of each answer.
         vocab_size: Token ids are below this.
-        seed: Of gaps and tokens.
+        seed: The seed of gaps and tokens.
     """
     gaps = np.zeros(count)
     if rate is not None:

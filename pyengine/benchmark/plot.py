@@ -24,7 +24,7 @@ def plot(path: Path, results: list[dict[str, Any]], runs: list[list[Run]]) -> No
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise ConfigError("--plot needs matplotlib: pip install 'pyengine[plot]'") from None
+        raise ConfigError("--plot needs matplotlib: pip install 'pyengine-llm[plot]'") from None
     figure = Figure(figsize=(11, 8), layout="constrained")
     places = figure.subplots(2, 2).flat
     for axes, measure in zip(places, MEASURES, strict=True):

@@ -10,7 +10,9 @@ from pyengine.chat.generation import ChatGeneration
 from pyengine.chat.reader import Reader, ReasoningTokens
 from pyengine.chat.tools import Tool
 from pyengine.grammar import Grammar
+from pyengine.request.features.thinking_budget import ThinkingBudget
 from pyengine.request.generation import Generation
+from pyengine.request.options import RequestKeywords, RequestOptions
 from pyengine.sampling import SamplingParams
 
 
@@ -20,15 +22,17 @@ class AnswerSpec:
 
     Attributes:
         prompt: The rendered conversation; :meth:`ChatHandler.encode` gives its token ids.
-        warnings: What of the conversation the prompt leaves out.
+        warnings: What the prompt leaves out of the conversation.
         params: The request's, and what the chat format needs besides.
         grammar: The grammar of all that the model may write; None is any text.
+        thinking_budget: Bounds the reasoning.
     """
 
     prompt: Prompt
     warnings: tuple[str, ...]
     params: SamplingParams
     grammar: Grammar | None
+    thinking_budget: ThinkingBudget | None = None
     _format: ChatFormat | None = None
     _tools: tuple[Tool, ...] = ()
     _reasoning_open: bool = False
@@ -42,6 +46,10 @@ class AnswerSpec:
     def plain(self) -> bool:
         """Whether all that the model writes is the answer's text, which then needs no reader."""
         return self._format is None
+
+    def request_options(self, others: RequestKeywords) -> RequestOptions:
+        """The options of the request that generates an answer, besides ``others``."""
+        return RequestOptions(grammar=self.grammar, thinking_budget=self.thinking_budget, **others)
 
     def answer(self, generation: Generation) -> ChatGeneration:
         """The answer that ``generation`` writes, from this spec's prompt, params and grammar."""

@@ -82,6 +82,10 @@ class ContentTokens:
         self._prefixes = _prefixes(self._tokens)
         self._first_bytes = tuple({prefix[:1] for prefix in self._prefixes})
 
+    def load(self) -> None:
+        """Make the second tokenizer, which takes a second of CPU time for a large vocabulary."""
+        _ = self._renamed
+
     def marked(self, given: Given) -> tuple[Given, str] | None:
         """What a template is given, with the special tokens in it broken, and the mark.
 
@@ -135,7 +139,10 @@ class ContentTokens:
 
     @cached_property
     def _renamed(self) -> "_RenamedTokenizer":
-        return _RenamedTokenizer(self._tokenizer, self._tokens)
+        def make() -> _RenamedTokenizer:
+            return _RenamedTokenizer(self._tokenizer, self._tokens)
+
+        return self._tokenizer.derived(tuple(self._tokens), make)
 
 
 class _Marking:

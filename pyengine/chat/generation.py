@@ -3,7 +3,7 @@
 import asyncio
 from array import array
 from collections.abc import AsyncIterator, Callable, Generator
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
 
@@ -11,7 +11,7 @@ from pyengine.chat.answer import ChatAnswer, ChatUpdate, ToolCall
 from pyengine.chat.reader import Reader
 from pyengine.completion import Outcome, Update
 from pyengine.logprobs import TokenLogprob
-from pyengine.request.generation import Generation
+from pyengine.request.generation import Generation, missing
 from pyengine.request.growing_text import GrowingText
 
 Entries = tuple[TokenLogprob, ...]
@@ -107,6 +107,26 @@ class ChatGeneration:
     async def __anext__(self) -> ChatUpdate:
         return self._read(await anext(self.generation))
 
+    def pass_text(self, sink: Callable[[str], None], others: Callable[[ChatUpdate], None]) -> None:
+        """Give what is text of the answer for sure to ``sink``, and other updates to ``others``.
+
+        See :meth:`Generation.pass_text`; the first update must have been read.
+        """
+        reader, so_far = self._reader, self._so_far
+        if reader is None:
+            self.pass_updates(others)
+            return
+
+        def reads(text: str, token_ids: "array[int]") -> bool:
+            if not reader.is_content(text):
+                return False
+            so_far.text.add(text)
+            so_far.tokens.extend(token_ids)
+            sink(text)
+            return True
+
+        self.generation.pass_read(reads, lambda update: others(self._read(update)))
+
     def pass_updates(self, sink: Callable[[ChatUpdate], None]) -> None:
         """Give updates of text that comes alone to ``sink``; see :meth:`Generation.pass_updates`.
 
@@ -141,6 +161,11 @@ class ChatGeneration:
             self._warnings = ()
         self._so_far.add(made)
         return made
+
+    if not TYPE_CHECKING:  # where it would make every misspelt name right
+
+        def __getattr__(self, name: str) -> object:
+            raise missing(self, name, ChatAnswer)
 
     def __await__(self) -> Generator[object, None, ChatAnswer]:
         return self._whole().__await__()

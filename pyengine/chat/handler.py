@@ -23,14 +23,15 @@ from pyengine.chat.options import ChatOptions
 from pyengine.chat.reader import ReasoningTokens
 from pyengine.chat.template import ChatTemplate, TemplateLimitError
 from pyengine.chat.template_arguments import template_arguments, tool_for_template
-from pyengine.chat.template_source import special_tokens
+from pyengine.chat.template_source import special_tokens_of
+from pyengine.chat.thinking_budget import thinking_budget, unbounded
 from pyengine.chat.tool_rules import answer_grammar, check_tool_support, tool_warnings
 from pyengine.errors import InvalidRequestError, ModelLoadError
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
-from pyengine.tokenizer import Tokenizer, read_json
+from pyengine.tokenizer import Tokenizer
 
-# A conversation that takes a template a few milliseconds: messages and tools count as so many
+# A conversation that takes a template a few milliseconds: messages and tools count as that many
 # characters of text.
 SMALL_CHARACTERS = 20_000
 _MESSAGE_CHARACTERS = 200
@@ -41,21 +42,35 @@ ON_LOOP_SECONDS = 0.02
 _TEMPLATES_KEPT = 8
 
 
-def _until_the_end_of(message: Mapping[str, Any], rendered: str) -> str:
+# Stands behind the last message's text while a template renders it: two characters for private
+# use, which no text is likely to have side by side, and a space that templates may strip.
+_END = "\ue0ff\ue0fe "
+
+
+def _with_end(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with the end of the last one's text marked."""
+    *before, last = messages
+    text = last.get("content") or ""
+    if isinstance(text, list):
+        *others, part = text
+        return [*before, {**last, "content": [*others, {**part, "text": part["text"] + _END}]}]
+    return [*before, {**last, "content": text + _END}] if text else messages
+
+
+def _until_the_end(rendered: str) -> str:
     """A rendered conversation up to the end of its last message's text.
 
     Raises:
         InvalidRequestError: The template does not write that text as it is.
     """
-    content = message.get("content") or ""
-    for text in (content, content.strip()):
-        if text and (at := rendered.rfind(text)) >= 0:
-            return rendered[: at + len(text)]
-    raise InvalidRequestError(
-        "the last message has no text that the model's chat template would write as it is, to be "
-        "continued",
-        param="messages",
-    )
+    text, found, rest = rendered.rpartition(_END.rstrip())
+    if not found:
+        raise InvalidRequestError(
+            "the last message has no text that the model's chat template would write as it is, to "
+            "be continued",
+            param="messages",
+        )
+    return text if rest.startswith(" ") else text.rstrip()
 
 
 def is_small(messages: Sequence[Message], options: ChatOptions) -> bool:
@@ -70,7 +85,7 @@ def is_small(messages: Sequence[Message], options: ChatOptions) -> bool:
         elif content:
             size += sum(len(part.text or "") for part in content)
         for call in message.tool_calls or ():
-            size += len(call.function.arguments)
+            size += len(call.called.arguments)
         size += len(message.reasoning_content or "")
     return size < SMALL_CHARACTERS
 
@@ -131,7 +146,7 @@ class ChatHandler:
             "seconds": config.template_timeout_s,
             "max_characters": config.max_template_characters,
         }
-        tokens = special_tokens(read_json(folder / "tokenizer_config.json"))
+        tokens = special_tokens_of(folder)
         handler = cls(
             model_name,
             tokenizer,
@@ -141,6 +156,8 @@ class ChatHandler:
             compile_template=partial(ChatTemplate, special_tokens=tokens, **limits),
         )
         handler.check_template()
+        if handler._content is not None:
+            handler._content.load()
         return handler
 
     def for_template(self, source: str | None) -> "ChatHandler":
@@ -192,6 +209,11 @@ class ChatHandler:
         layout = self.format.layout
         return not isinstance(layout, Delimited) or layout.reasoning is not None
 
+    @property
+    def unbounded(self) -> str | None:
+        """Why the reasoning of answers cannot be bounded; None: it can be, or there is none."""
+        return unbounded(self.format, self._tokenizer)
+
     def render(
         self,
         messages: Sequence[Message],
@@ -217,7 +239,7 @@ class ChatHandler:
                 "chat_template.jinja into its folder.",
                 param="messages",
             )
-        made, warnings = template_messages(messages, self.template)
+        made, warnings = template_messages(messages, self.template, tools=bool(options.tools))
         for turn, more in zip(made, others, strict=False):
             turn.update(more)
         check_tool_support(options, self.format, self.template, self._model_name)
@@ -233,9 +255,11 @@ class ChatHandler:
             made, tools, arguments = marked[0]
         open_end = options.continue_final_message
         begins = options.add_generation_prompt and not open_end
+        if open_end:
+            made = _with_end(made)
         text = self.template.render(made, tools, begins, seconds=seconds, **arguments)
         if open_end:
-            text = _until_the_end_of(made[-1], text)
+            text = _until_the_end(text)
         if self._content is None or marked is None:
             return Prompt(text), tuple(warnings)
         return self._content.prompt(text, marked[1]), tuple(warnings)
@@ -245,6 +269,21 @@ class ChatHandler:
         if self._content is None:
             return self._tokenizer.encode(prompt.text, add_special_tokens=False)
         return self._content.encode(prompt)
+
+    def text_start(self, prompt: Prompt) -> list[int]:
+        """The token ids behind which the text of the answer to a prompt comes next.
+
+        Reasoning that the prompt has opened is closed by them.
+        """
+        if self.format is None:
+            return []
+        layout, start = self.format.layout, ""
+        marks = layout.reasoning_marks(calls=False)
+        if marks is not None and layout.opens_reasoning(prompt.text):
+            start = marks.close + marks.after
+        if not start.endswith(layout.text_open):
+            start += layout.text_open
+        return self._tokenizer.encode(start, add_special_tokens=False) if start else []
 
     def prepare(
         self,
@@ -264,10 +303,11 @@ class ChatHandler:
         """
         prompt, warnings = self.render(messages, options, others, seconds)
         form = self.format
+        is_open = form is not None and form.opens_reasoning(prompt.text)
+        budget = thinking_budget(options, form, self._tokenizer, is_open=is_open)
         if form is None:
             return AnswerSpec(prompt, warnings, params, options.grammar)
         tools = options.callable_tools
-        is_open = form.opens_reasoning(prompt.text)
         grammar = answer_grammar(form, options, is_open=is_open)
         if not params.ignore_eos and (stops := self._tokenizer.token_ids(form.stop_tokens)):
             both = (*params.stop_token_ids, *stops)
@@ -284,6 +324,7 @@ class ChatHandler:
             warnings,
             params,
             grammar,
+            budget,
             form,
             tools,
             is_open,

@@ -40,24 +40,51 @@ class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
     parsed_arguments: Any = None
 
 
+class CustomCall(msgspec.Struct, forbid_unknown_fields=True):
+    """The custom tool that an assistant called, and the text it gave."""
+
+    name: str
+    input: str
+
+
 class MessageToolCall(msgspec.Struct, forbid_unknown_fields=True):
-    """A tool call in an earlier answer of the assistant.
+    """A tool call in an earlier answer of the assistant, of a function or of a custom tool.
 
     ``index`` is what a client that puts streamed deltas together may leave in; it is the call's
     place.
     """
 
     id: str
-    function: FunctionCall
-    type: Literal["function"] = "function"
+    function: FunctionCall | None = None
+    type: Literal["function", "custom"] = "function"
     index: int | None = None
+    custom: CustomCall | None = None
+
+    def __post_init__(self) -> None:
+        """Insist on one of the two.
+
+        Raises:
+            ValueError: It has neither, or both.
+        """
+        if (self.function is None) == (self.custom is None):
+            raise ValueError("a call has a 'function', or a 'custom' tool")
+
+    @property
+    def called(self) -> FunctionCall:
+        """The function; a custom tool is one of its text."""
+        if self.function is not None:
+            return self.function
+        assert self.custom is not None
+        text = msgspec.json.encode({"input": self.custom.input}).decode()
+        return FunctionCall(self.custom.name, text)
 
 
 class Message(msgspec.Struct, forbid_unknown_fields=True):
     """One message of a conversation, as in OpenAI's chat completions.
 
-    refusal, annotations, audio and function_call may come as null or empty, as the assistant's
-    messages do when a client sends them back; anything else is refused by name.
+    refusal, annotations and audio may come as null or empty, as the assistant's messages do when a
+    client sends them back; anything else is refused by name. The role ``function`` and
+    function_call are the older form of calls and their results, which only chats over HTTP take.
 
     reasoning_content is what the assistant thought before an earlier answer. Templates that do not
     read it leave earlier thoughts out on purpose: it is left out with a warning then, as name is.
@@ -68,7 +95,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     and a template that does not read it loses nothing.
     """
 
-    role: Literal["system", "developer", "user", "assistant", "tool"]
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: str | list[ContentPart] | None = None
     name: str | None = None
     tool_calls: list[MessageToolCall] | None = None
@@ -76,7 +103,7 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     refusal: Any = None
     annotations: Any = None
     audio: Any = None
-    function_call: Any = None
+    function_call: FunctionCall | None = None
     reasoning_content: str | None = None
     parsed: Any = None
 
@@ -123,19 +150,21 @@ _FIELDS = frozenset(Message.__struct_fields__)
 
 
 def template_messages(
-    messages: Sequence[Message], template: ChatTemplate
+    messages: Sequence[Message], template: ChatTemplate, *, tools: bool = False
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Messages as templates want them, and what is left out of them.
 
-    Text parts become one text, line by line; a tool call's arguments become the object that their
-    JSON spells; ``developer`` becomes ``system`` for a template that does not know it (OpenAI: the
-    same role under a newer name). Calls are refused where the template does not read them; names
-    and reasoning are left out then, with a warning. ``tool_call_id`` is held against the calls
-    before it.
+    Text parts stay parts where the template reads them, as in transformers, and become one text
+    elsewhere, line by line; a tool call's arguments become the object that their JSON spells;
+    ``developer`` becomes ``system`` for a template that does not know it (OpenAI: the same role
+    under a newer name). Calls are refused where the template does not read them; names and
+    reasoning are left out then, with a warning. ``tool_call_id`` is held against the calls before
+    it.
 
     Args:
         messages: The conversation.
         template: The model's chat template.
+        tools: Whether the request has tools, for which the model may have another template.
 
     Raises:
         InvalidRequestError: Naming the part of a message that is at fault.
@@ -143,9 +172,12 @@ def template_messages(
     if not messages:
         raise InvalidRequestError("'messages' must hold a message.", param="messages")
     unread: dict[str, None] = {}
+    forms = template.tool_content_forms if tools else template.content_forms
     made = []
     for index, message in enumerate(messages):
         turn = _template_message(index, messages, template)
+        if (content := turn["content"]) is not None:
+            turn["content"] = forms.content(turn["role"], content)
         for key in ("reasoning_content", "name"):
             if not (value := getattr(message, key)):
                 continue
@@ -168,16 +200,18 @@ def _template_message(
         if getattr(message, key):
             raise _unsupported(f"{at}.{key}")
     role: str = message.role
+    if role == "function":
+        raise _unsupported(f"{at}.role")
     if role == "developer" and not template.names_developer:
         role = "system"
-    made: dict[str, Any] = {"role": role, "content": _text(message, at)}
+    made: dict[str, Any] = {"role": role, "content": _content(message, at)}
     called = None
     if message.tool_call_id is not None or role == "tool":
         called = _called(index, messages)
         made["tool_call_id"] = message.tool_call_id
-    if message.name is not None and called is not None and message.name != called.function.name:
+    if message.name is not None and called is not None and message.name != called.called.name:
         raise InvalidRequestError(
-            f"'{at}.name' must be '{called.function.name}', which the call that it answers names.",
+            f"'{at}.name' must be '{called.called.name}', which the call that it answers names.",
             param=f"{at}.name",
         )
     if message.tool_calls:
@@ -185,15 +219,18 @@ def _template_message(
     return made
 
 
-def _text(message: Message, at: str) -> str | None:
+def _content(message: Message, at: str) -> str | list[str] | None:
+    """The text of a message, or the texts of its parts."""
     content = message.content
     if isinstance(content, str):
         return content
     if content is None:
         if message.role == "assistant" and message.tool_calls:
             return None
+        if message.role == "assistant" and message.reasoning_content:
+            return ""  # an answer that was cut short while it thought
         raise InvalidRequestError(f"'{at}.content' must not be null.", param=f"{at}.content")
-    return text_of_parts(content, f"{at}.content")
+    return _texts(content, f"{at}.content", ("text", "input_text"))
 
 
 def text_of_parts(parts: Sequence[TextPart], at: str, types: Collection[str] = ("text",)) -> str:
@@ -202,7 +239,11 @@ def text_of_parts(parts: Sequence[TextPart], at: str, types: Collection[str] = (
     Raises:
         InvalidRequestError: One is not text; named.
     """
-    return "\n".join(_part(part, f"{at}[{number}]", types) for number, part in enumerate(parts))
+    return "\n".join(_texts(parts, at, types))
+
+
+def _texts(parts: Sequence[TextPart], at: str, types: Collection[str]) -> list[str]:
+    return [_part(part, f"{at}[{number}]", types) for number, part in enumerate(parts)]
 
 
 def _part(part: TextPart, at: str, types: Collection[str]) -> str:
@@ -231,16 +272,18 @@ def _tool_calls(message: Message, at: str, template: ChatTemplate) -> list[dict[
         if call.index is not None and call.index != number:
             where = f"{at}.tool_calls[{number}].index"
             raise InvalidRequestError(f"'{where}' must be {number}.", param=where)
-        where = f"{at}.tool_calls[{number}].function.arguments"
-        try:
-            arguments = msgspec.json.decode(call.function.arguments or "{}")
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise InvalidRequestError(
-                f"'{where}' is not valid JSON: {error}", param=where
-            ) from None
-        function = {"name": call.function.name, "arguments": arguments}
+        called = call.called
+        function = {"name": called.name, "arguments": _arguments(called.arguments)}
         made.append({"id": call.id, "type": "function", "function": function})
     return made
+
+
+def _arguments(given: str) -> Any:
+    """The arguments of a call: what their JSON spells, or the text of a call that was cut short."""
+    try:
+        return msgspec.json.decode(given if given.strip() else "{}")
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return given
 
 
 def _called(index: int, messages: Sequence[Message]) -> MessageToolCall:

@@ -7,6 +7,7 @@ from typing import Any, TypedDict, cast
 from pyengine.chat.tools import Named, Tool, ToolChoice
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar import Grammar
+from pyengine.request.features.thinking_budget import check_budget
 from pyengine.request.options import RequestKeywords
 
 
@@ -16,13 +17,15 @@ class ChatOptions:
 
     Attributes:
         tools: Functions that the model may call; the prompt describes them.
-        tool_choice: Whether it must, may or must not call them.
-        allowed_tools: Names of those that it may call; None is all.
-        parallel_tool_calls: Whether it may call several at once.
+        tool_choice: Whether the model must, may or must not call them.
+        allowed_tools: Names of the tools that the model may call; None is all.
+        parallel_tool_calls: Whether the model may call several tools at once.
         grammar: The grammar of the answer's text.
-        reasoning: Whether it thinks first; None leaves that to the template.
+        reasoning: Whether the model thinks first; None leaves that to the template.
+        thinking_budget: Most tokens of the reasoning, without its marks; the reasoning is closed
+            then, and the answer goes on.
         chat_template: A template in the place of the model's own.
-        template_arguments: Further variables for the template.
+        template_arguments: Further variables for the chat template.
         add_generation_prompt: Whether the prompt ends where the assistant's answer begins.
         continue_final_message: Whether the prompt ends with the text of the last message, so that
             the answer goes on with it; no generation prompt is added then.
@@ -36,11 +39,16 @@ class ChatOptions:
     parallel_tool_calls: bool = True
     grammar: Grammar | None = None
     reasoning: bool | None = None
+    thinking_budget: int | None = None
     chat_template: str | None = None
     template_arguments: Mapping[str, Any] = field(default_factory=dict)
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     parameters_at: str = "function.parameters"
+
+    def __post_init__(self) -> None:
+        if self.thinking_budget is not None:
+            check_budget(self.thinking_budget)
 
     @property
     def callable_tools(self) -> tuple[Tool, ...]:
@@ -65,6 +73,7 @@ class ConversationKeywords(TypedDict, total=False):
     parallel_tool_calls: bool
     grammar: Grammar | None
     reasoning: bool | None
+    thinking_budget: int | None
     chat_template: str | None
     template_arguments: Mapping[str, Any] | None
 

@@ -98,6 +98,17 @@ class Reader:
             None if update.logprobs is None else self._shown(self._of_text.known(update.logprobs)),
         )
 
+    def is_content(self, text: str) -> bool:
+        """Whether all of ``text``, which comes next, is text of the answer for sure.
+
+        If so, it is read: :meth:`read` need not be asked. O(text).
+        """
+        if self._markers is not None and not self._over:
+            return False
+        if self._hidden is not None and self._hidden.search(text) is not None:
+            return False
+        return self._parser.is_content(text)
+
     def text_logprobs(self, entries: Iterable[TokenLogprob]) -> tuple[TokenLogprob, ...]:
         """The tokens that wrote the text, among all of an answer that was read to its end."""
         return self._shown(self._of_text.among(entries))

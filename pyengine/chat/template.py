@@ -5,15 +5,21 @@ bounds of time and memory; a test holds the two together.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from pyengine import _core
+from pyengine.chat.content_form import ContentForms
 from pyengine.chat.template_source import TemplateSource
 from pyengine.errors import InvalidRequestError, ModelLoadError
 
 # Templates of models have some ten thousand characters.
 MAX_SOURCE_CHARACTERS = 1 << 20
+_SOME_TOOL = {
+    "type": "function",
+    "function": {"name": "look", "description": "Look.", "parameters": {"type": "object"}},
+}
 
 
 class TemplateLimitError(InvalidRequestError):
@@ -40,6 +46,8 @@ class ChatTemplate:
         names_developer: Whether the template knows the role ``developer`` by name.
         variables: The variables that the template reads, from outside of it.
         tool_source: The template's source; that for requests with tools where the model has one.
+        content_forms: What the template reads as the content of messages.
+        tool_content_forms: What the template for requests with tools reads.
     """
 
     def __init__(
@@ -78,6 +86,10 @@ class ChatTemplate:
         self.sought_text = "\0".join(sorted(sought))
         self.names_developer = "developer" in source + (tool_source or "")
         self.tool_source = source if tool_source is None else tool_source
+        self.content_forms = ContentForms(self.render)
+        self.tool_content_forms = self.content_forms
+        if tool_source is not None:
+            self.tool_content_forms = ContentForms(partial(self.render, tools=[_SOME_TOOL]))
 
     @classmethod
     def from_folder(cls, folder: str | Path, **limits: Any) -> Self | None:

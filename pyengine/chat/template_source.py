@@ -1,12 +1,14 @@
 """The text of a model's chat template, as its folder has it; nothing is compiled here."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from pyengine.errors import ModelLoadError
 from pyengine.tokenizer import read_json, token_text
+
+ADDITIONAL = "additional_chat_templates"
+"""The folder where transformers writes templates but the default one."""
 
 
 @dataclass(frozen=True)
@@ -28,27 +30,34 @@ class TemplateSource:
         """The chat template of a model folder, or None if it has none.
 
         Looked for in chat_template.jinja, tokenizer_config.json (one, or several by name) and
-        chat_template.json, in this order.
+        chat_template.json, in this order. Templates in additional_chat_templates/ are of the names
+        of their files.
 
         Raises:
             ModelLoadError: A file is malformed.
         """
         folder = Path(folder)
-        config = read_json(folder / "tokenizer_config.json")
         found: Any = None
         if (path := folder / "chat_template.jinja").is_file():
-            found = path.read_text(encoding="utf-8")
-        found = found or config.get("chat_template")
+            found = _text(path)
+        found = found or read_json(folder / "tokenizer_config.json").get("chat_template")
         found = found or read_json(folder / "chat_template.json").get("chat_template")
-        if not found:
+        named = {"default": found} if isinstance(found, str) and found else {}
+        if found and not named:
+            try:
+                named = {entry["name"]: entry["template"] for entry in found}
+            except (TypeError, KeyError) as error:
+                raise ModelLoadError(
+                    f"{folder}: 'chat_template' must be a text, or a list of objects with 'name' "
+                    "and 'template'"
+                ) from error
+        for path in sorted((folder / ADDITIONAL).glob("*.jinja")):
+            named.setdefault(path.stem, _text(path))
+        if not named:
             return None
-        tokens = special_tokens(config)
-        if isinstance(found, str):
-            return cls(found, None, tokens)
-        named = {entry["name"]: entry["template"] for entry in found}
         if "default" not in named:
             raise ModelLoadError(f"{folder} has chat templates {sorted(named)} but no default one")
-        return cls(named["default"], named.get("tool_use"), tokens)
+        return cls(named["default"], named.get("tool_use"), special_tokens_of(folder))
 
     @property
     def for_tools(self) -> str:
@@ -56,12 +65,25 @@ class TemplateSource:
         return self.text if self.text_with_tools is None else self.text_with_tools
 
 
-def special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """The special tokens that templates may use, such as ``bos_token``, of a
-    tokenizer_config.json.
+def special_tokens_of(folder: str | Path) -> dict[str, str]:
+    """The special tokens that the templates of a model folder may use, such as ``bos_token``.
+
+    Those of tokenizer_config.json count before those of special_tokens_map.json.
+
+    Raises:
+        ModelLoadError: A file is malformed.
     """
+    names = ("special_tokens_map.json", "tokenizer_config.json")
     return {
         key: text
-        for key, value in config.items()
+        for name in names
+        for key, value in read_json(Path(folder) / name).items()
         if key.endswith("_token") and (text := token_text(value)) is not None
     }
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelLoadError(f"cannot read {path}: {error}") from error

@@ -61,11 +61,6 @@ def tool_warnings(options: ChatOptions) -> list[str]:
 def answer_grammar(form: ChatFormat, options: ChatOptions, *, is_open: bool) -> Grammar | None:
     """The grammar of all that the model may write: reasoning, calls, text; None is any text.
 
-    Args:
-        form: The model's chat format.
-        options: The request's.
-        is_open: Whether the prompt has opened the reasoning.
-
     Raises:
         InvalidRequestError: The format cannot hold the model to it; names the parameter.
     """

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyengine.errors import InvalidRequestError
+from pyengine.grammar.reading import SchemaReader
 
 TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
 _OF_SCHEMA = (
@@ -26,20 +27,45 @@ _OF_COUNTS = (
 )  # fmt: skip
 _BOUNDS = {"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}
 _MOST_WARNINGS = 8
+# Drafts 4 to 7, which ignore whatever stands beside a `$ref`.
+_OLD_DRAFTS = ("json-schema.org/draft-0",)
+# What is no assertion about a value: it stays where a root `$ref` of an old draft is replaced.
+_NO_ASSERTIONS = ("$schema", "$defs", "definitions", "title", "description")
+# What a schema may say that has no properties, without allowing any.
+_OF_NOTHING = {"type", "properties", "required", "title", "description", "$schema", "$defs"}
 
 
 def of_object(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of the objects among what a schema allows: arguments are always an object.
 
+    One whose list of properties is empty, and that says nothing else, has none.
+
     Raises:
         InvalidRequestError: It allows none.
     """
+    schema = _without_root_ref(schema)
     kinds = schema.get("type", "object")
     if kinds == "object" or (isinstance(kinds, list) and "object" in kinds):
-        return {**schema, "type": "object"}
+        closed = schema.get("properties") == {} and not schema.keys() - _OF_NOTHING
+        return {**schema, "type": "object", **({"additionalProperties": False} if closed else {})}
     raise InvalidRequestError(
         f"the arguments of a tool are an object, but its parameters are of type {kinds!r:.100}"
     )
+
+
+def _without_root_ref(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema with the target in place of a root ``$ref`` of drafts 4 to 7.
+
+    These drafts ignore what stands beside a ``$ref``: ``type`` could not be added there.
+    """
+    draft = str(schema.get("$schema", "")).partition("://")[2]
+    if "$ref" not in schema or not draft.startswith(_OLD_DRAFTS):
+        return schema
+    kept = {key: schema[key] for key in _NO_ASSERTIONS if key in schema}
+    found = SchemaReader(schema).resolved({"$ref": schema["$ref"]})
+    if isinstance(found, Mapping) and "$ref" not in found:
+        return {**found, **kept}
+    return {**kept, "allOf": [{"$ref": schema["$ref"]}]}  # the compiler says what is wrong with it
 
 
 def repaired(schema: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -10,7 +10,7 @@ from pyengine.chat.tool_schema import of_object, repaired
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar.algebra import KeyOrder
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _NOTHING: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
@@ -22,7 +22,7 @@ class Tool:
         parameters: The JSON Schema of its arguments, an object.
         strict: Refuse a schema that cannot be enforced to the letter; otherwise what cannot be is
             left out.
-        key_order: Of the arguments and of the objects in them; see
+        key_order: The order of the arguments and of the objects in them; see
             :data:`~pyengine.grammar.algebra.KeyOrder`.
     """
 
@@ -54,7 +54,7 @@ class Tool:
         name = function.get("name")
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InvalidRequestError(
-                f"'{at}.name' must be 1 to 64 letters, digits, '_', '-' or '.'",
+                f"'{at}.name' must be 1 to 128 letters, digits, '_', '-' or '.'",
                 param=f"{at}.name",
             )
         parameters = function.get("parameters")
@@ -99,7 +99,7 @@ class Tool:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What of :attr:`parameters` is malformed and left out of :attr:`schema`; raises as it."""
+        """What :attr:`schema` leaves out of :attr:`parameters` as malformed; raises as it."""
         return self._made[1]
 
 

@@ -4,6 +4,7 @@
 runs; a test looks.
 """
 
+import os
 import sys
 from typing import Any
 
@@ -21,6 +22,11 @@ from pyengine.errors import PyengineError
 class Commands(click.Group):
     """A group that prints a command's PyengineError as one line, without a traceback."""
 
+    def main(self, *arguments: Any, **keywords: Any) -> Any:
+        """Run a command, with the null device for standard streams that are closed."""
+        open_standard_streams()
+        return super().main(*arguments, **keywords)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. A PyengineError exits with 1, Ctrl-C with 130."""
         try:
@@ -31,6 +37,20 @@ class Commands(click.Group):
             if sys.stderr.isatty():
                 click.echo(err=True)  # the next output begins a new line
             ctx.exit(130)
+
+
+def open_standard_streams() -> None:
+    """Open the null device where stdin, stdout or stderr is closed.
+
+    The next file or queue that is opened would have its number otherwise, and be written to.
+    """
+    for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # has the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:

@@ -98,7 +98,7 @@ def _goals(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dic
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Draw the distributions: a .png or .svg file; needs pyengine[plot].",
+    help="Draw the distributions: a .png or .svg file; needs pyengine-llm[plot].",
 )
 def bench(url: str, json_file: str | None, plot: Path | None, detailed: bool, **given: Any) -> None:
     """Offer load to the server at URL and measure what its clients see.

@@ -33,7 +33,8 @@ ENGINE_OPTIONS: dict[str, str] = {
     "mode": "Preset of limits: 1, 16 or 256 sequences at once (1,024 on a GPU of more than "
     "64 GiB), and as much cache [default: {mode}].",
     "load_format": "'dummy' fills the weights at random, to measure a model without its files; "
-    "MODEL may then also be llama-3-8b or llama-3-70b.",
+    "MODEL may then also be llama-3-8b, llama-3-70b, qwen3.5-0.8b, qwen3.5-35b-a3b or "
+    "glm-4.7-flash.",
     "served_name": "Name that the model answers to [default: the folder's, or the hub's].",
     "chat_format": "How the model marks tool calls and reasoning [default: by its chat "
     "template]: 'none' leaves its answers as they are, or one of "
@@ -67,6 +68,8 @@ ENGINE_OPTIONS: dict[str, str] = {
     "threads": "CPU threads of a model step, with --tensor-parallel of each process [default: the "
     "machine's cores, divided among the processes].",
     "prefix_cache": "Share the cache of equal prompt prefixes [default: yes].",
+    "snapshot_interval": "Tokens between snapshots of states, for models whose layers have states; "
+    "0 for none between prompts' ends [default: by the weight of a state].",
     "speculation": "Draft token sources, separated by commas: "
     + "; ".join(f"{name} ({what})" for name, what in PROPOSERS.items())
     + f"; or none [default: {', '.join(DEFAULT_PROPOSERS)}, and draft_model if there is one].",
@@ -77,6 +80,8 @@ ENGINE_OPTIONS: dict[str, str] = {
     "[default: 600].",
     "logits_processors": "Logits processor that requests may ask for, 'module:name': a class or "
     "function that Python imports.",
+    "adapter": "Low-rank adapter to load, 'name=folder', which requests ask for as their model.",
+    "adapter_memory_mib": "Memory of loaded adapters, in MiB [default: 1024].",
     "simulated_step_ms": "Milliseconds that a step of the simulated device takes [default: 8].",
     "simulated_acceptance": "Share of draft tokens that are right on the simulated device "
     "[default: 0].",
@@ -112,7 +117,7 @@ def sampling_options(command: Command) -> Command:
     types = {field.name: field.type for field in msgspec.structs.fields(SamplingParams)}
     texts = _first_sentences(SamplingParams)
     for name, default in reversed(settings(SamplingParams()).items()):
-        text = texts[name]
+        text = texts.get(name, "")  # python -OO has no docstrings
         if isinstance(default, int | float) and not isinstance(default, bool):
             usual = "the model's, or " if name in MODEL_DEFAULTS else ""
             text += f" [default: {usual}{default:g}]"
@@ -145,7 +150,7 @@ def sampling_given(given: Mapping[str, Any]) -> dict[str, Any]:
         click.UsageError: A parameter is out of its range; the message names the flag.
     """
     values = {name: given[name] for name in settings(SamplingParams())}
-    values = {name: value for name, value in values.items() if value not in (None, ())}
+    values = {name: value for name, value in values.items() if value is not None}
     try:
         SamplingParams(**values).validate()
     except InvalidRequestError as error:
@@ -160,7 +165,7 @@ def numbers_of(
     """The callback of an option that takes numbers with commas between; none is ().
 
     Args:
-        what: Of what they are numbers, and an example.
+        what: What the numbers count, and an example.
     """
 
     def read(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, ...]:
@@ -212,7 +217,10 @@ def flag_of(name: str, hint: Any, text: str, *, negatable: bool) -> Callable[[Co
         return click.option(flag, type=choice, metavar=metavar, default=None, help=text)
     if get_origin(hint) is tuple:
         text += " May be given several times."
-        return click.option(flag, type=kind, multiple=True, help=text)
+        # Without the flag click has an empty tuple, which would hide the variable.
+        return click.option(
+            flag, type=kind, multiple=True, help=text, callback=lambda _, __, given: given or None
+        )
     if get_origin(kind) is tuple:
         return click.option(flag, type=split_names, metavar="NAMES", default=None, help=text)
     if kind is bool:

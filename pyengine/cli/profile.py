@@ -18,6 +18,7 @@ from pyengine.cli.trace_options import (
 from pyengine.settings.modes import Mode
 
 if TYPE_CHECKING:
+    from pyengine.profiling.observe import Sample
     from pyengine.profiling.report import ProfileReport
     from pyengine.telemetry.spans import Spans
 
@@ -79,12 +80,18 @@ MODE: Mode = "server"
 )
 @click.option("--attach", metavar="URL", help="Measure a running server instead.")
 @click.option(
+    "--api-key",
+    envvar="PYENGINE_PROFILE_API_KEY",
+    help="Key of the server of --attach: its --metrics-key.",
+)
+@click.option(
     "--compare",
     nargs=2,
     type=click.Path(path_type=Path),
     metavar="A.json B.json",
     help="Show what changed between two reports, without measuring.",
 )
+@click.option("--explain", is_flag=True, help="Say below the table what each stage is.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the report; - is stdout.")
 @click.option(
     "--perfetto", metavar="FILE", help="Write the spans for ui.perfetto.dev; - is stdout."
@@ -94,6 +101,8 @@ MODE: Mode = "server"
 def profile(
     model: str | None,
     attach: str | None,
+    api_key: str | None,
+    explain: bool,
     compare: tuple[Path, Path] | None,
     json_file: str | None,
     perfetto: str | None,
@@ -113,30 +122,32 @@ def profile(
         _compare(*compare)
         return
     if attach is not None:
-        report, spans = _attach(attach, given["seconds"])
+        report, spans, samples = _attach(attach, api_key, given["seconds"])
     else:
         if step_ms is not None:
             given["simulated_step_ms"] = step_ms
-        report, spans = _measure(model, given)
-    _write(report, spans, json_file, perfetto, html)
+        report, spans, samples = _measure(model, given | {"sampled": perfetto is not None})
+    _write(report, spans, samples, json_file, perfetto, html, explain=explain)
 
 
 def _refuse_what_would_be_ignored() -> None:
     """Raises click.UsageError for options that do not go together."""
     given = spoken_options()
-    outputs = {"json_file", "perfetto", "html"}
+    outputs = {"json_file", "perfetto", "html", "explain"}
     if "max_sequences" in given:
         raise click.UsageError("use --sequences in place of --max-sequences here")
     for mode, others in [
         ("compare", given - {"compare"}),
-        ("attach", given - outputs - {"attach", "seconds"}),
+        ("attach", given - outputs - {"attach", "seconds", "api_key"}),
     ]:
         if mode in given and others:
             raise click.UsageError(f"--{mode} does not go with {listed(others)}")
     check_trace_options({"busy_loop", "sweep", "prompt_tokens"})
 
 
-def _measure(model: str | None, given: dict[str, Any]) -> "tuple[ProfileReport, Spans]":
+def _measure(
+    model: str | None, given: dict[str, Any]
+) -> "tuple[ProfileReport, Spans, list[Sample]]":
     import uvloop
 
     from pyengine.profiling.profile import ProfileOptions
@@ -144,7 +155,7 @@ def _measure(model: str | None, given: dict[str, Any]) -> "tuple[ProfileReport, 
 
     names = (
         "placement", "sequences", "seconds", "prompt_tokens", "trace", "rate_scale", "limit",
-        "clip", "busy_loop", "sweep",
+        "clip", "busy_loop", "sampled", "sweep",
     )  # fmt: skip
     config = engine_config(model, given, MODE)
     grammar = None
@@ -161,10 +172,12 @@ def _measure(model: str | None, given: dict[str, Any]) -> "tuple[ProfileReport, 
         runs = 1 + options.busy_loop + len(options.sweep)
         with working(f"starting an engine and measuring it for {options.seconds:g} s, {runs} x"):
             report, observation = uvloop.run(run(options))
-    return report, observation.spans
+    return report, observation.spans, observation.samples
 
 
-def _attach(url: str, seconds: float) -> "tuple[ProfileReport, Spans]":
+def _attach(
+    url: str, key: str | None, seconds: float
+) -> "tuple[ProfileReport, Spans, list[Sample]]":
     import urllib.error
     import urllib.request
 
@@ -173,16 +186,20 @@ def _attach(url: str, seconds: float) -> "tuple[ProfileReport, Spans]":
 
     from pyengine.errors import ConfigError
     from pyengine.http.operations.debug import ProfileAnswer
+    from pyengine.profiling.observe import Sample
     from pyengine.profiling.report import load_report
     from pyengine.telemetry.spans import SPAN
 
     if not url.startswith(("http://", "https://")):
         raise click.UsageError("--attach takes a URL: http://HOST:PORT")
     address = f"{url.rstrip('/').removesuffix('/v1')}/debug/profile?seconds={seconds:g}&spans=1"
+    request = urllib.request.Request(
+        address, headers={"Authorization": f"Bearer {key}"} if key else {}
+    )
     try:
         with (
             working(f"measuring {url} for {seconds:g} s"),
-            urllib.request.urlopen(address, timeout=seconds + 30) as answer,
+            urllib.request.urlopen(request, timeout=seconds + 30) as answer,
         ):
             body = answer.read()
     except (urllib.error.URLError, TimeoutError) as error:
@@ -191,7 +208,9 @@ def _attach(url: str, seconds: float) -> "tuple[ProfileReport, Spans]":
         decoded = msgspec.json.decode(body, type=ProfileAnswer)
     except msgspec.MsgspecError as error:
         raise ConfigError(f"{url} does not answer as a pyengine server: {error}") from error
-    return load_report(bytes(decoded.report), url), np.frombuffer(decoded.spans, SPAN)
+    report = load_report(bytes(decoded.report), url)
+    samples = msgspec.json.decode(decoded.samples, type=list[Sample])
+    return report, np.frombuffer(decoded.spans, SPAN), samples
 
 
 def _compare(old: Path, new: Path) -> None:
@@ -211,20 +230,23 @@ def _compare(old: Path, new: Path) -> None:
 def _write(
     report: "ProfileReport",
     spans: "Spans",
+    samples: "list[Sample]",
     json_file: str | None,
     perfetto: str | None,
     html: str | None,
+    *,
+    explain: bool,
 ) -> None:
     import msgspec
     from rich.console import Console
 
     from pyengine.profiling.page import page
     from pyengine.profiling.perfetto import trace
-    from pyengine.profiling.table import table
+    from pyengine.profiling.table import explained, table
 
     wanted: list[tuple[str | None, Callable[[], bytes]]] = [
         (json_file, lambda: msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n"),
-        (perfetto, lambda: trace(spans)),
+        (perfetto, lambda: trace(spans, samples)),
         (html, lambda: page(report).encode()),
     ]
     for target, make in wanted:
@@ -234,4 +256,8 @@ def _write(
         elif target is not None:
             Path(target).write_bytes(make())
     if not any(target == "-" for target, _ in wanted):
-        Console().print(table(report))
+        console = Console()
+        console.print(table(report))
+        if explain:
+            console.print()
+            console.print(explained(report))

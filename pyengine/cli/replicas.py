@@ -76,9 +76,9 @@ async def serve_replicas(
     """Serve until SIGTERM or SIGINT, then drain, and stop everything; a second one hurries.
 
     Args:
-        config: Of every replica.
+        config: The configuration of every replica.
         server: Where the router listens; the rest is for every replica.
-        arguments: Of the command, which every replica is given too.
+        arguments: The arguments of the command, which every replica is given too.
         say: Called with lines for the user.
         replicas: How many.
         metrics_port: Port of the metrics; None is the one after the router's.

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from pyengine.settings.server import ServerConfig
 
 MODE: Mode = "local"
+ADAPTER_FILE = "adapter_config.json"
+"""A folder that has this file is an adapter's."""
 
 
 @click.command(cls=KeepsArguments)
@@ -41,7 +42,7 @@ MODE: Mode = "local"
     default=1,
     show_default=True,
     help="Engines behind one router, each with its GPUs, or its part of the cores; needs "
-    "pyengine[router].",
+    "pyengine-llm[router].",
 )
 @server_options
 @engine_options(MODE)
@@ -58,6 +59,7 @@ def serve(
     """
     from pyengine.logs import configure
 
+    model = _base(model, given)
     config, server = engine_config(model, given, MODE), server_config(given)
     configure(server.log_level, server.log_format)
     if replicas > 1:
@@ -119,6 +121,31 @@ def warnings(server: "ServerConfig", replicas: int = 1) -> list[str]:
     return found
 
 
+def _base(model: str | None, given: dict[str, Any]) -> str | None:
+    """The model to serve: where an adapter's folder was named, its base, with it among the adapters
+    of ``given``.
+    """
+    from pathlib import Path
+
+    if model is None or not ((folder := Path(model).expanduser()) / ADAPTER_FILE).is_file():
+        return model
+    from pyengine.errors import AdapterError
+    from pyengine.model.adapters.peft import base_of
+
+    try:
+        base = base_of(folder)
+    except AdapterError as error:
+        raise click.UsageError(error.message) from error
+    if base is None:
+        raise click.UsageError(
+            f"{model} is an adapter whose configuration names no 'base_model_name_or_path': give "
+            f"its model, and --adapter NAME={model}"
+        )
+    folder = folder.absolute()
+    given["adapter"] = (*(given["adapter"] or ()), f"{folder.name}={folder}")
+    return base
+
+
 def _begun(config: "EngineConfig", workers: int) -> "ProcessPlacement":
     """The engine's process, which loads while this one imports the server."""
     from pyengine.model.weights.folder import is_here
@@ -172,6 +199,8 @@ async def _serve_workers(
 async def _load(engine: "AsyncEngine") -> None:
     import asyncio
 
+    from pyengine.logs import finish
+
     try:
         with loading_bar(engine.model_name) as progress:
             await engine.start(progress)
@@ -179,7 +208,7 @@ async def _load(engine: "AsyncEngine") -> None:
         # A signal came. The thread that reads the weights cannot be interrupted and may have
         # minutes to go; nothing is served yet, so nothing is lost by exiting.
         _say("stopped while loading")
-        sys.stderr.flush()
+        finish()
         os._exit(0)
 
 
@@ -224,6 +253,7 @@ def _sampling(config: "GenerationConfig") -> str:
 
 
 def _say(text: str) -> None:
-    """A line at once, also where stdout is a file."""
-    click.echo(text)
-    sys.stdout.flush()
+    """A line at once, also where stdout is a file, and without waiting for its reader."""
+    from pyengine.logs import output
+
+    output(1).write(f"{text}\n")

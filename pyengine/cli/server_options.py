@@ -36,9 +36,11 @@ SERVER_OPTIONS: dict[str, str] = {
     "body_bytes": "Longest request body [default: 4 MiB].",
     "file_bytes": "Longest file that is uploaded [default: 64 MiB].",
     "max_connections": "Most connections at once, of each worker [default: 8192].",
+    "idle_seconds": "Seconds after which a connection without a request is closed; more than "
+    "proxies keep theirs [default: 75].",
     "max_prompts": "Most prompts of one completions request [default: 128].",
     "max_choices": "Most answers of one request, prompts times n [default: 128].",
-    "max_tools": "Most tools of one request [default: 128].",
+    "max_tools": "Most tools of one request [default: 1024].",
     "unknown_fields": "'warn' leaves fields out of requests that are not known [default: refuse].",
     "max_messages": "Most messages of one conversation [default: 10000].",
     "trust_request_chat_template": "Take the chat templates that requests bring, within the limits "
@@ -53,7 +55,7 @@ SERVER_OPTIONS: dict[str, str] = {
     "[default: 256 MiB].",
     "store_seconds": "Seconds that it is kept [default: 30 days].",
     "otlp_endpoint": "Send a span of every request to this OpenTelemetry collector, such as "
-    "http://localhost:4318; needs pyengine[otel].",
+    "http://localhost:4318; needs pyengine-llm[otel].",
 }
 
 

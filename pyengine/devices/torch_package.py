@@ -9,5 +9,5 @@ def without_torch(setting: str, value: object, extra: str) -> str | None:
         return None
     return (
         f"{setting!r} of {value} needs torch, which is not installed here: "
-        f"pip install 'pyengine[{extra}]'"
+        f"pip install 'pyengine-llm[{extra}]'"
     )

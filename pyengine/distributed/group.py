@@ -71,7 +71,7 @@ def host_store(port: int | None = None) -> Any:
     """The store by which ranks find each other; only this machine can connect.
 
     Args:
-        port: Of the open store to connect to; None opens one, whose ``port`` the others take.
+        port: Where an open store listens; None opens one, whose ``port`` the others take.
     """
     listening = None
     if port is None:

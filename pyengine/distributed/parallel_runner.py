@@ -17,9 +17,11 @@ from pyengine._core import StepLayout
 from pyengine.distributed.group import TorchGroup, host_store
 from pyengine.distributed.ranks import Ranks, rank_config
 from pyengine.distributed.start import rank_start
-from pyengine.distributed.wire import Kind, late, planned
+from pyengine.distributed.wire import Kind, adapter_message, late, planned
 from pyengine.errors import PyengineError
+from pyengine.model.adapters.peft import AdapterFile
 from pyengine.model.batch import StepBuffers
+from pyengine.model.cpu.cores import usable_cores
 from pyengine.model.progress import Progress
 from pyengine.model.runner import ModelInfo, ModelRunner, StepHandle
 from pyengine.settings.config import EngineConfig
@@ -85,9 +87,8 @@ class ParallelRunner:
         info: The whole model.
         device: The devices in words.
         overlap: Rank 0's.
-        moves_rows: There is no draft model.
         num_blocks: KV blocks, of which every rank has its heads' part.
-        layout: Of the step buffers.
+        layout: The layout of the step buffers.
         notes: Rank 0's, and the processes.
         ranks: The other ranks.
     """
@@ -97,7 +98,6 @@ class ParallelRunner:
         self.info: ModelInfo = mine.info
         self.device = f"{ranks.size} x {mine.device}"
         self.overlap = mine.overlap
-        self.moves_rows = False
         self.num_blocks = mine.num_blocks
         self.notes: Mapping[str, str] = dict(mine.notes) | {"ranks": _words(ranks, group)}
         self.layout: StepLayout = mine.layout
@@ -118,7 +118,7 @@ class ParallelRunner:
             ModelLoadError: The model cannot be loaded; names the rank that could not.
             EngineDeadError: A rank died.
         """
-        config = rank_config(config, os.cpu_count() or 1)
+        config = rank_config(config, usable_cores())
         starts = rank_start(config)
         device = starts.device(config, 0)
         ranks = Ranks(config)
@@ -169,6 +169,17 @@ class ParallelRunner:
     def send_late(self, buffers: StepBuffers) -> None:
         """Let the other ranks sample ``buffers``, whose masks and penalties are filled."""
         self.ranks.send(Kind.SAMPLE, late(self.layout, buffers), buffers.memory)
+
+    def set_adapter(self, slot: int, adapter: AdapterFile | None) -> int:
+        """Put an adapter, or none, into a slot on all ranks; returns the bytes on rank 0.
+
+        Raises:
+            AdapterError: It does not fit the model.
+            EngineDeadError: A rank has died, or could not read it.
+        """
+        size = self._mine.set_adapter(slot, adapter)
+        self.ranks.send_message(adapter_message(slot, adapter))
+        return size
 
     def expert_load(self) -> list[ExpertLoad]:
         """Rank 0's: every rank routes every token.

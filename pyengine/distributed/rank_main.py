@@ -13,7 +13,7 @@ from collections import deque
 
 from pyengine._core import Mailbox, MailboxClosed
 from pyengine.distributed.rank_messages import Begin, Here, Meet, Ready, decode_to_rank
-from pyengine.distributed.wire import Kind, kind_of, write
+from pyengine.distributed.wire import Kind, kind_of, read_adapter_message, write
 from pyengine.errors import PyengineError
 from pyengine.model.batch import StepBuffers
 from pyengine.model.runner import ModelRunner, StepHandle
@@ -64,6 +64,9 @@ class Follower:
 
     def _run(self, message: bytes) -> None:
         kind = kind_of(message)
+        if kind == Kind.ADAPTER:
+            self._runner.set_adapter(*read_adapter_message(message))
+            return
         if kind in (Kind.MORE_TO_LAUNCH, Kind.LAUNCH):
             if len(self._in_flight) > self._runner.overlap:
                 self._in_flight.popleft().wait()

@@ -206,16 +206,24 @@ class Ranks:
             PyengineError: A rank has died.
         """
         for message in messages(kind, ranges, memory):
-            for rank in self._ranks:
-                while True:
-                    try:
-                        rank.ring.send(message)
-                        break
-                    except MailboxFull:
-                        self.check()
-                        time.sleep(FULL_WAIT_S)
-                    except MailboxClosed as error:
-                        raise self.blame(error) from error
+            self.send_message(message)
+
+    def send_message(self, message: bytes | bytearray) -> None:
+        """Send a message to all ranks, behind those that they were sent before.
+
+        Raises:
+            PyengineError: A rank has died.
+        """
+        for rank in self._ranks:
+            while True:
+                try:
+                    rank.ring.send(message)
+                    break
+                except MailboxFull:
+                    self.check()
+                    time.sleep(FULL_WAIT_S)
+                except MailboxClosed as error:
+                    raise self.blame(error) from error
 
     def close(self) -> None:
         """End all ranks. Idempotent; any thread."""

@@ -11,18 +11,23 @@ own, after which the ranks sample, as rank 0 does. A message is its kind, an off
 from there; a long range takes several messages, of which the last has the kind that starts work.
 """
 
+import os
 import struct
 from collections.abc import Iterator
 from enum import IntEnum
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import StepLayout
+from pyengine.errors import AdapterError
+from pyengine.model.adapters.peft import AdapterFile, read_adapter
 from pyengine.model.batch import StepBuffers
 
 PIECE_BYTES = 1 << 20
 RING_BYTES = 8 * PIECE_BYTES
+DIGEST_BYTES = 32
 _HEAD = struct.Struct("<qq")
 
 Range = tuple[int, int]
@@ -35,6 +40,7 @@ class Kind(IntEnum):
     LAUNCH = 1
     MORE_TO_SAMPLE = 2
     SAMPLE = 3
+    ADAPTER = 4
 
 
 def planned(layout: StepLayout, step: StepBuffers) -> list[Range]:
@@ -60,6 +66,28 @@ def messages(kind: Kind, ranges: list[Range], memory: NDArray[np.uint8]) -> Iter
         message = bytearray(_HEAD.pack(kind if last else kind - 1, start))
         message += memory[start:end].data
         yield message
+
+
+def adapter_message(slot: int, adapter: AdapterFile | None) -> bytes:
+    """A message that puts an adapter, or none, into a slot: its digest, and where it is read."""
+    body = b"" if adapter is None else adapter.digest + os.fsencode(adapter.folder)
+    return _HEAD.pack(Kind.ADAPTER, slot) + body
+
+
+def read_adapter_message(message: bytes) -> tuple[int, AdapterFile | None]:
+    """The slot and the adapter of such a message.
+
+    Raises:
+        AdapterError: The folder cannot be read, or has another adapter by now.
+    """
+    _, slot = _HEAD.unpack_from(message)
+    body = message[_HEAD.size :]
+    if not body:
+        return slot, None
+    adapter = read_adapter(Path(os.fsdecode(body[DIGEST_BYTES:])))
+    if adapter.digest != body[:DIGEST_BYTES]:
+        raise AdapterError(f"{adapter.folder} has changed while it was loaded")
+    return slot, adapter
 
 
 def kind_of(message: bytes) -> Kind:

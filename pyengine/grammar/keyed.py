@@ -50,7 +50,7 @@ class KeyedValues:
     """Grammars of the values of one tool's schema; for one thread at a time.
 
     Attributes:
-        ignored: What of the schemas so far is not enforced, one sentence each.
+        ignored: What is not enforced of the schemas so far, one sentence each.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ class Parameter:
         given: The schema of its value, as it stands within the function's.
         types: The JSON types that its value may have.
         tool: Name of the tool, for refusals and warnings.
-        key_order: Of the objects in its value.
+        key_order: The order of the objects in its value.
     """
 
     name: str
@@ -275,6 +275,18 @@ class ParameterTags:
         """The names that can be written."""
         return re.compile(f"[^<>\n{re.escape(self.between.strip()[0])}]+")
 
+    def check(self, parameter: Parameter) -> None:
+        """Refuse a parameter whose name cannot be written.
+
+        Raises:
+            InvalidRequestError: Naming it.
+        """
+        if not self.name.fullmatch(parameter.name):
+            raise InvalidRequestError(
+                f"the name of parameter '{parameter.name}' cannot be written in this model's "
+                "format of tool calls, which has it in a tag"
+            )
+
 
 QWEN_TAGS = ParameterTags()
 
@@ -287,11 +299,7 @@ def tagged_parameter(
     Raises:
         InvalidRequestError: As :meth:`Parameter.plain_grammar`; or its name cannot stand in a tag.
     """
-    if not tags.name.fullmatch(parameter.name):
-        raise InvalidRequestError(
-            f"the name of parameter '{parameter.name}' cannot be written in this model's format of "
-            "tool calls, which has it in a tag"
-        )
+    tags.check(parameter)
     value = parameter.plain_grammar(tags.end, strict)
     return sequence(
         text(f"{tags.before}{parameter.name}{tags.between}"),

@@ -14,7 +14,7 @@ from pyengine.errors import InvalidRequestError
 from pyengine.grammar import algebra
 from pyengine.grammar.algebra import any_of, free_text, optional, repeat, sequence, text
 from pyengine.grammar.description import Grammar
-from pyengine.grammar.parameters import parameters_of, tagged_parameter
+from pyengine.grammar.parameters import Parameter, ParameterTags, parameters_of
 
 Follow = tuple[str, ...] | None
 """Strings of which one comes next; None where that is not known to be a fixed string."""
@@ -81,22 +81,50 @@ def _json_schema(given: Mapping[str, Any], at: str, follow: Follow) -> Grammar:
     if not isinstance(schema, Mapping | bool):
         raise InvalidRequestError(f"'{at}.json_schema' must be a JSON Schema")
     style = given.get("style", "json")
-    if style == "qwen_xml":
-        return _qwen_xml(given, at, follow)
-    if style != "json":
+    if style == "json":
+        return algebra.json_schema(schema)
+    if not isinstance(style, str) or style not in _XML_STYLES:
         raise InvalidRequestError(f"'{at}.style' is {style!r}, which is not supported")
-    return algebra.json_schema(schema)
+    return _xml(schema, at, style)
 
 
 def _qwen_xml(given: Mapping[str, Any], at: str, follow: Follow) -> Grammar:
-    schema = given.get("json_schema")
+    return _xml(given.get("json_schema"), at, "qwen_xml")
+
+
+_DSML = "\uff5cDSML\uff5c"
+_XML_STYLES = {
+    "qwen_xml": ParameterTags(between=">", after="</parameter>"),
+    "minimax_xml": ParameterTags('<parameter name="', '">', "</parameter>"),
+    "deepseek_xml": ParameterTags(
+        f'<{_DSML}parameter name="', '" string="', f"</{_DSML}parameter>"
+    ),
+    "glm_xml": ParameterTags("<arg_key>", "</arg_key><arg_value>", "</arg_value>"),
+}
+"""How models write the parameters of a call; a line end may stand on either side of each value."""
+
+
+def _xml(schema: Any, at: str, style: str) -> Grammar:
     if not isinstance(schema, Mapping):
         raise InvalidRequestError(f"'{at}.json_schema' must be the schema of an object")
     parts = []
     for parameter in parameters_of(schema, strict=True).listed:
-        part = sequence(tagged_parameter(parameter, strict=True), optional(text("\n")))
+        part = sequence(_xml_parameter(parameter, style), optional(text("\n")))
         parts.append(part if parameter.required else optional(part))
     return sequence(*parts)
+
+
+def _xml_parameter(parameter: Parameter, style: str) -> Grammar:
+    """A parameter with its value on the tags' line, or on lines of its own."""
+    tags = _XML_STYLES[style]
+    tags.check(parameter)
+    value = parameter.plain_grammar(tags.end, strict=True)
+    head = text(f"{tags.before}{parameter.name}{tags.between}")
+    if style == "deepseek_xml":  # says whether the value is a string as it is
+        kinds = {"true": "string" in parameter.types, "false": not parameter.is_text}
+        head = sequence(head, any_of(*(text(f'{kind}">') for kind, is_ in kinds.items() if is_)))
+    line_end = optional(text("\n"))
+    return sequence(head, line_end, value, line_end, text(tags.after))
 
 
 def _any_text(given: Mapping[str, Any], at: str, follow: Follow) -> Grammar:

@@ -13,13 +13,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+import msgspec
+
 from pyengine.chat.answer import ChatUpdate
 from pyengine.chat.answer_spec import AnswerSpec
 from pyengine.chat.messages import Message
 from pyengine.chat.options import ChatOptions
-from pyengine.completion import Update
+from pyengine.completion import Update, total_cost
 from pyengine.http import sse
 from pyengine.http.event_stream import StreamForm
+from pyengine.http.exchange import COST
 from pyengine.http.openai.schema.sampling import seeded
 from pyengine.http.operations.tracing import Asked
 from pyengine.request.generation import Generation
@@ -92,7 +95,9 @@ async def answer(exchange: "Exchange", question: Question[U]) -> None:
         return
     body = await writer.whole(answers)
     timing = server_timing([each.outcome.timing for each in answers])
-    exchange.reply(body, 200, ("server-timing", timing))
+    cost = total_cost(outcome.usage for outcome in exchange.outcomes)
+    told = [] if cost is None else [(COST, msgspec.json.encode(cost).decode())]
+    exchange.reply(body, 200, ("server-timing", timing), *told)
 
 
 def begin(exchange: "Exchange", question: Question[U]) -> tuple[Answers, Writer[U]]:
@@ -107,14 +112,28 @@ def begin(exchange: "Exchange", question: Question[U]) -> tuple[Answers, Writer[
     return [question.reading(each) for each in generations], question.writer(generations)
 
 
+def reasoning(exchange: "Exchange", wanted: bool | None, at: str) -> bool | None:
+    """Whether the model is to think first, as the field ``at`` says; warns where it cannot."""
+    if exchange.service.engine.handler.reasons:
+        return wanted
+    if wanted:
+        exchange.warn(f"'{at}' is left out: the model's format has no reasoning.")
+    return None
+
+
+def thinking_budget(exchange: "Exchange", tokens: int | None, at: str) -> int | None:
+    """The budget that the field ``at`` gives to the reasoning; warns where it cannot be kept."""
+    why = exchange.service.engine.handler.unbounded
+    if tokens is None or why is None:
+        return tokens
+    exchange.warn(f"'{at}' is left out: {why}.")
+    return None
+
+
 async def prepare(
     exchange: "Exchange", messages: Sequence[Message], params: SamplingParams, options: ChatOptions
 ) -> tuple[AnswerSpec, list[int]]:
-    """Returns how a conversation is answered and the token ids of its prompt; warns the client.
-
-    Raises:
-        PyengineError: As :meth:`pyengine.AsyncEngine.prepare`.
-    """
+    """Returns how a conversation is answered and the token ids of its prompt; warns the client."""
     spec, token_ids = await exchange.service.engine.prepare(messages, params, options)
     exchange.warn(*spec.warnings)
     return spec, token_ids

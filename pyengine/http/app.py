@@ -12,6 +12,7 @@ from pyengine.async_engine import AsyncEngine
 from pyengine.errors import PyengineError
 from pyengine.http.access.door import Door
 from pyengine.http.access.keys import ApiKey
+from pyengine.http.admin import adapters
 from pyengine.http.admin import endpoints as admin
 from pyengine.http.admin.administration import Administration
 from pyengine.http.admin.own_requests import OwnRequests
@@ -25,7 +26,7 @@ from pyengine.http.extensions import extensions
 from pyengine.http.fields.table import table
 from pyengine.http.limits import Limits, check_head
 from pyengine.http.local import LocalProtocol, LocalScope
-from pyengine.http.openai import batches, files, models, tokenize
+from pyengine.http.openai import batches, decisions, files, models, tokenize
 from pyengine.http.openai.completions import chat, stored_chat, text
 from pyengine.http.openai.pooling import embeddings, rerank
 from pyengine.http.openai.responses import create as responses
@@ -67,8 +68,11 @@ _ROUTES: dict[str, Methods] = {
     "/v1/rerank": {"POST": rerank.rerank},
     "/v2/rerank": {"POST": rerank.rerank},
     "/v1/score": {"POST": rerank.score},
+    "/v1/decisions": {"POST": decisions.create},
     "/v1/models": {"GET": models.list_all},
     "/v1/models/{model}": {"GET": models.retrieve},
+    "/v1/load_lora_adapter": {"POST": adapters.load},
+    "/v1/unload_lora_adapter": {"POST": adapters.unload},
     "/tokenize": {"POST": tokenize.tokenize},
     "/detokenize": {"POST": tokenize.detokenize},
     "/apply-template": {"POST": tokenize.apply_template},
@@ -168,6 +172,13 @@ class App(Service):
         return exchange
 
     async def _serve(self, exchange: Exchange, has: Callable[[str], bool]) -> None:
+        try:
+            await self._answer(exchange, has)
+        except PyengineError:
+            await exchange.leave_body()
+            raise
+
+    async def _answer(self, exchange: Exchange, has: Callable[[str], bool]) -> None:
         scope = exchange.scope
         check_head(scope, self.limits)
         exchange.cors = self.door.cors(scope)
@@ -186,12 +197,6 @@ class App(Service):
         """Answer a request that comes from within the process, behind the door.
 
         Cancelling it aborts what is generated.
-
-        Args:
-            path: Its path.
-            body: JSON.
-            key: The API key that is charged.
-            priority: Is added to the request's own.
 
         Returns:
             The answer's status and body, and the request's id.

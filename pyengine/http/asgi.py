@@ -80,7 +80,7 @@ def asgi_app(engine: AsyncEngine, **options: Any) -> AsgiApp:
 
     Args:
         engine: Belongs to the loop that serves.
-        options: Those of :class:`pyengine.http.app.App`, such as ``limits``.
+        options: Options of :class:`pyengine.http.app.App`, such as ``limits``.
     """
     return AsgiApp(engine, **options)
 

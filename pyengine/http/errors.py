@@ -40,7 +40,8 @@ class FieldNames:
         rest = error.param[len(name) :]
         # The engine's numbering of elements is not the request's.
         error.param = named + ("" if rest.startswith("[") else rest)
-        error.message = error.message.replace(f"'{name}'", f"'{named}'")
+        quoted = re.compile(rf"'{re.escape(name)}(\[[^']*)?'")
+        error.message = quoted.sub(lambda _: f"'{named}'", error.message)
 
 
 class HttpError(PyengineError):
@@ -155,6 +156,15 @@ class StoreFullError(HttpError):
 
     status = 413
     code = "store_full"
+
+
+class StoreUnavailableError(HttpError):
+    """The store cannot be read or written now: its disk is full, or another process locks it."""
+
+    status = 503
+    type = "server_error"
+    code = "store_unavailable"
+    retry_after = 5
 
 
 class StoreOffError(HttpError):

@@ -19,7 +19,7 @@ class StreamForm:
     """How the parts of an answer are told apart.
 
     Attributes:
-        content_type: Of the answer.
+        content_type: The content type of the answer.
         keep_alive: Written while nothing else is; None where clients would not skip it.
     """
 

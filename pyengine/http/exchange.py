@@ -3,16 +3,19 @@
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
 
 from pyengine._core import Stage
+from pyengine.async_engine import AsyncEngine
 from pyengine.completion import Outcome
-from pyengine.errors import PyengineError, RequestAbortedError
+from pyengine.errors import InvalidRequestError, PyengineError, RequestAbortedError
 from pyengine.http.access.keys import ApiKey
+from pyengine.http.bodies import body_of, discard_body
 from pyengine.http.errors import (
     FieldNames,
     ShuttingDownError,
@@ -21,7 +24,7 @@ from pyengine.http.errors import (
     error_headers,
 )
 from pyengine.http.fields.policy import warnings_header
-from pyengine.http.limits import read_body
+from pyengine.http.limits import Limits
 from pyengine.http.operations.tracing import Asked
 from pyengine.http.rsgi import HTTPProtocol, Scope
 from pyengine.http.service import Service
@@ -30,6 +33,9 @@ from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
 
 T = TypeVar("T")
+
+COST = "x-pyengine-cost"
+"""The header by which a client asks what its request costs, and is told with a whole answer."""
 
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 
@@ -45,12 +51,14 @@ class Exchange:
         priority: Is added to that which the request asks for: work that can wait has a higher one.
         request_id: The client's ``x-request-id``, or a new one.
         names: How this request spells the engine's parameters.
-        status: Of the answer; 499 until it begins, for clients that leave before.
+        status: The status of the answer; 499 until it begins, for clients that leave before.
         error: What the request failed with.
         error_body: Writes the body of an error, in the form that the endpoint's clients know.
         body: The body, where it is to be logged.
         warnings: Warnings for ignored fields of the request, deduplicated.
         begun_ns: ``time.monotonic_ns()`` at the request's head.
+        body_taken: Whether the body was read, or found to be what is not read.
+        closes: Whether the connection is closed behind the answer.
         began: Whether the answer has begun, so that an error can no more get a status of its own.
         gone: Whether the request was aborted, or has ended.
     """
@@ -60,9 +68,12 @@ class Exchange:
         "_asked",
         "_generations",
         "_watch",
+        "adapter",
         "began",
         "begun_ns",
         "body",
+        "body_taken",
+        "closes",
         "cors",
         "cut_off",
         "error",
@@ -89,12 +100,15 @@ class Exchange:
         self.key: ApiKey | None = None
         self.cors: list[tuple[str, str]] = []
         self.parameter = ""
+        self.adapter: str | None = None
         self.priority = 0
         self.names = FieldNames()
         self.status = 499
         self.error: PyengineError | None = None
         self.error_body: Callable[[PyengineError], bytes] = error_body
         self.body: bytes | None = None
+        self.body_taken = False
+        self.closes = False
         self.warnings: dict[str, None] = {}
         self.begun_ns = time.monotonic_ns()
         self.began = False
@@ -104,7 +118,7 @@ class Exchange:
         self.request_id: str = given if valid else service.new_id("req-")
         self._generations: list[Generation] = []
         self.gone = False
-        self._admitted = False
+        self._admitted = 0  # answers that were counted
         self._asked: Asked | None = None
         self._watch: asyncio.Future[None] | None = None
 
@@ -118,15 +132,24 @@ class Exchange:
 
         It counts as a request of its own from now on, in the place of this one. Serve it with
         ``service.spawn``.
-
-        Args:
-            proto: Takes its answer.
         """
         made = Exchange(self.service, self.scope, proto)
         made.key, made.names, made.warnings = self.key, self.names, self.warnings
         made.request_id, made.body, made.priority = self.request_id, self.body, self.priority
-        made._admitted, self._admitted = self._admitted, False
+        made._admitted, self._admitted = self._admitted, 0
+        made.adapter = self.adapter
         return made
+
+    def require_model(self, name: str | None) -> AsyncEngine:
+        """The engine that serves the model ``name``, which may be that of an adapter: what is
+        generated for this exchange is the adapter's then. None is the model that there is.
+
+        Raises:
+            ModelNotFoundError: There is none of that name.
+            PyengineError: As :meth:`pyengine.http.service.Service.require_ready`.
+        """
+        engine, self.adapter = self.service.find_model(name)
+        return engine
 
     async def decode(self, decoder: msgspec.json.Decoder[T]) -> T:
         """The body, as the decoder's type, of a request that generates.
@@ -136,9 +159,15 @@ class Exchange:
             InvalidRequestError: It is not that, naming the field.
             PayloadTooLargeError: It is too long.
         """
-        self.service.engine.admission.enter()
-        self._admitted = True
+        self._admit(1)
         return await self.read(decoder)
+
+    def _admit(self, answers: int) -> None:
+        """Count answers of the request, beyond those that are counted."""
+        if answers > self._admitted:
+            more = answers - self._admitted
+            self.service.engine.admission.enter(self.owner or None, more)
+            self._admitted = answers
 
     async def read(self, decoder: msgspec.json.Decoder[T]) -> T:
         """The body, as the decoder's type, of a request that generates nothing.
@@ -147,7 +176,10 @@ class Exchange:
             InvalidRequestError: It is not that, naming the field.
             PayloadTooLargeError: It is too long.
         """
-        body = await read_body(self.proto, self.scope.headers, self.service.limits)
+        async with self.taken_body(self.service.limits) as body:
+            return self._decoded(decoder, body)
+
+    def _decoded(self, decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         if self.service.request_log is not None and self.service.request_log.prompts:
             self.body = body
         timeline = self.service.engine.timeline
@@ -162,6 +194,19 @@ class Exchange:
             raise decode_error(error, decoder.type) from None
         timeline.end_span(Stage.HTTP_DECODE)
         return request
+
+    @asynccontextmanager
+    async def taken_body(self, limits: Limits) -> AsyncIterator[bytes]:
+        """The whole body; raises as :func:`pyengine.http.bodies.body_of`."""
+        async with body_of(self.proto, self.scope.headers, limits, self.service.bodies) as body:
+            self.body_taken = True
+            yield body
+
+    async def leave_body(self) -> None:
+        """Let the connection go on, or end, behind an answer that came before the body was read."""
+        if not self.body_taken and not self.began:
+            headers, limits = self.scope.headers, self.service.limits
+            self.closes = not await discard_body(self.proto, headers, limits)
 
     def generate(
         self,
@@ -209,10 +254,22 @@ class Exchange:
         if self.gone:
             raise RequestAbortedError("the request was aborted")
         if self.key is not None:
-            options = replace(options, tenant=self.key.name)
+            if options.priority < self.key.priority:
+                raise InvalidRequestError(
+                    f"'priority' must be {self.key.priority} or more with this API key.",
+                    param="priority",
+                )
+            salt = self.key.salted(options.cache_salt)
+            options = replace(options, tenant=self.key.name, cache_salt=salt)
+        if self.adapter is not None:
+            options = replace(options, adapter=self.adapter)
         if self.priority:
             options = replace(options, priority=options.priority + self.priority)
-        begun, begin = len(self._generations), self.service.engine.begin
+        if self.scope.headers.get(COST) is not None:
+            options = replace(options, cost=True)
+        begun, begin, prompts = len(self._generations), self.service.engine.begin, list(prompts)
+        if self._admitted:
+            self._admit(begun + len(prompts))
         alike = replace(options, prompt_logprobs=None, prompt_logprobs_from=0)
         for index, (token_ids, params) in enumerate(prompts):
             asked_of = alike if index % n else options
@@ -244,13 +301,13 @@ class Exchange:
         self.abort()
         self._charge()
         if self._admitted:
-            self._admitted = False
-            self.service.engine.admission.leave()
+            self.service.engine.admission.leave(self.owner or None, self._admitted)
+            self._admitted = 0
 
     @property
     def generates(self) -> bool:
         """Whether the model is asked for an answer."""
-        return self._admitted
+        return self._admitted > 0
 
     @property
     def answer_id(self) -> str | None:
@@ -295,10 +352,12 @@ class Exchange:
 
     def headers(self, content_type: str) -> list[tuple[str, str]]:
         """The headers that every answer has."""
-        fixed = ("content-type", content_type), ("x-request-id", self.request_id)
+        made = [("content-type", content_type), ("x-request-id", self.request_id), *self.cors]
         if self.warnings:
-            return [*fixed, *self.cors, ("x-pyengine-warnings", warnings_header(self.warnings))]
-        return [*fixed, *self.cors]
+            made.append(("x-pyengine-warnings", warnings_header(self.warnings)))
+        if self.closes:
+            made.append(("connection", "close"))
+        return made
 
     def warn(self, *texts: str) -> None:
         """Tell the client something of its request, once."""

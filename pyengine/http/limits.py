@@ -1,16 +1,10 @@
-"""Bounds of requests, and the reading of bodies within them."""
+"""Bounds of requests; ``bodies.py`` reads bodies within them."""
 
-import asyncio
 from dataclasses import dataclass, replace
 
-from pyengine.errors import InvalidRequestError, PayloadTooLargeError
-from pyengine.http.errors import (
-    BodyTimeoutError,
-    HeadersTooLargeError,
-    TargetTooLongError,
-    UnsupportedMediaError,
-)
-from pyengine.http.rsgi import Headers, HTTPProtocol, ProtocolError, Scope
+from pyengine.errors import InvalidRequestError
+from pyengine.http.errors import HeadersTooLargeError, TargetTooLongError
+from pyengine.http.rsgi import Scope
 from pyengine.settings.server import ServerConfig, UnknownFields
 
 
@@ -19,16 +13,21 @@ class Limits:
     """Each limit has a clear error behind it.
 
     Attributes:
-        header_seconds: Longest time a client may take to send the head of a request, from the
+        idle_seconds: Longest time a client may take to send the head of a request, from the
             connection, or from the answer before, on; then its connection is closed.
+        unread_seconds: Longest time a client may read nothing of what is sent to it; then its
+            connection is closed. Not of unix sockets.
         head_bytes: Longest path with its query, and longest headers; more is answered by 414 and
             431.
         body_bytes: Longest request body; more is answered by 413.
         body_seconds: Longest time a client may take to send it; more is answered by 408.
         file_bytes: Longest body with a file; more is answered by 413.
         file_seconds: Longest time a client may take to send it; more is answered by 408.
-        discard_bytes: How much of a body that is too long is read and thrown away, so that the
-            client gets to read its answer instead of a reset connection.
+        bodies_bytes: Room for all bodies of one HTTP process that are being read; a large one that
+            finds none is answered by 503.
+        discard_bytes: How much of a body that is too long, or whose request is refused before, is
+            read and thrown away, so that the client gets to read its answer instead of a reset
+            connection.
         prompts: Most prompts in one completions request.
         choices: Most answers of one request: prompts times ``n``.
         tools: Most tools of one request.
@@ -43,16 +42,18 @@ class Limits:
         request_templates: Whether requests may bring chat templates.
     """
 
-    header_seconds: float = 30.0
+    idle_seconds: float = 75.0
+    unread_seconds: float = 60.0
     head_bytes: int = 32 << 10
     body_bytes: int = 4 << 20
     body_seconds: float = 30.0
     file_bytes: int = 64 << 20
     file_seconds: float = 600.0
+    bodies_bytes: int = 256 << 20
     discard_bytes: int = 64 << 20
     prompts: int = 128
     choices: int = 128
-    tools: int = 128
+    tools: int = 1024
     messages: int = 10_000
     connections: int = 8192
     backlog: int = 2048
@@ -66,6 +67,7 @@ class Limits:
     def of(cls, config: ServerConfig) -> "Limits":
         """The limits that a configuration gives."""
         return cls(
+            idle_seconds=config.idle_seconds,
             body_bytes=config.body_bytes,
             file_bytes=config.file_bytes,
             prompts=config.max_prompts,
@@ -102,59 +104,6 @@ def check_head(scope: Scope, limits: Limits) -> None:
         )
 
 
-async def read_body(proto: HTTPProtocol, headers: Headers, limits: Limits) -> bytes:
-    """The whole body of a request.
-
-    Raises:
-        PayloadTooLargeError: It is longer than the limit; no more than a chunk of it was in memory.
-        BodyTimeoutError: It did not come in time.
-        UnsupportedMediaError: It is compressed.
-        InvalidRequestError: Its chunks are malformed.
-        RSGIProtocolClosed: The client left meanwhile.
-    """
-    if (coding := headers.get("content-encoding", "identity")) != "identity":
-        raise UnsupportedMediaError(f"A body in content-encoding '{coding}' is not supported.")
-    announced = headers.get("content-length")
-    length = int(announced) if announced is not None and announced.isdecimal() else None
-    too_large = length is not None and length > limits.body_bytes
-    if too_large and headers.get("expect") is not None:
-        raise _too_large(limits)  # the client waits for "100 Continue" and has sent nothing
-    try:
-        async with asyncio.timeout(limits.body_seconds):
-            if length is not None and not too_large:
-                return bytes(await proto())
-            return await _read_chunks(proto, limits)
-    except ProtocolError:
-        raise InvalidRequestError("The body's transfer encoding is malformed.") from None
-    except TimeoutError:
-        if too_large:
-            raise _too_large(limits) from None
-        raise BodyTimeoutError(
-            f"The body did not come within {limits.body_seconds:g} seconds."
-        ) from None
-
-
-async def _read_chunks(proto: HTTPProtocol, limits: Limits) -> bytes:
-    """The body chunk by chunk; of one that is too long nothing is kept."""
-    body = bytearray()
-    size = 0
-    async for chunk in proto:
-        size += len(chunk)
-        if size <= limits.body_bytes:
-            body += chunk
-            continue
-        body.clear()
-        if size > limits.discard_bytes:
-            break
-    if size > limits.body_bytes:
-        raise _too_large(limits)
-    return bytes(body)
-
-
-def _too_large(limits: Limits) -> PayloadTooLargeError:
-    return PayloadTooLargeError(f"The body is longer than the limit of {limits.body_bytes} bytes.")
-
-
 def check_messages(count: int, limits: Limits) -> None:
     """Refuse a conversation with more messages than the limit.
 
@@ -164,6 +113,20 @@ def check_messages(count: int, limits: Limits) -> None:
     if count > limits.messages:
         raise InvalidRequestError(
             f"'messages' may hold {limits.messages} messages, not {count}.", param="messages"
+        )
+
+
+def check_tools(count: int, limits: Limits) -> None:
+    """Refuse a request with more tools than the limit.
+
+    Raises:
+        InvalidRequestError: Naming ``tools``, and the option that sets the limit.
+    """
+    if count > limits.tools:
+        raise InvalidRequestError(
+            f"'tools' may hold {limits.tools} tools, not {count}; the server's --max-tools sets "
+            "the limit.",
+            param="tools",
         )
 
 

@@ -28,7 +28,7 @@ class LocalProtocol:
     """The connection of a request, as RSGI has it: a body that is there, an answer that is kept.
 
     Attributes:
-        status: Of the answer; 0 until it comes.
+        status: The status of the answer; 0 until it comes.
         answer: Its body.
     """
 

@@ -1,11 +1,12 @@
 """The query of a request's path, as a type that names its fields."""
 
 import re
-from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
+import msgspec.inspect
 
 from pyengine.errors import InvalidRequestError
 from pyengine.http.errors import NoSuchObjectError
@@ -41,18 +42,24 @@ class ListQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 def read_query(text: str, kind: type[T]) -> T:
     """A query such as ``limit=5&metadata[a]=b&include[]=c`` as ``kind``.
 
+    A list may have its values under its plain name, too. ``beta`` and Azure's ``api-version``, by
+    which clients mark what they talk to, ask for nothing.
+
     Raises:
         InvalidRequestError: Naming the parameter that is unknown, or no such value.
     """
     values: dict[str, Any] = {}
+    of: Any = kind
+    lists = _lists(of)
     for name, value in parse_qsl(text, keep_blank_values=True):
         inner = _INNER.fullmatch(name)
-        if inner is None:
-            values[name] = value
-        elif inner[2]:
-            values.setdefault(inner[1], {})[inner[2]] = value
+        if name in ("beta", "api-version"):
+            continue
+        field, key = (name, None) if inner is None else (inner[1], inner[2])
+        if key is None and name not in lists:
+            put_value(values, name, value)
         else:
-            values.setdefault(inner[1], []).append(value)
+            put_value(values, field, value, key or "")
     try:
         query = msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -62,6 +69,52 @@ def read_query(text: str, kind: type[T]) -> T:
             f"'limit' must be from 1 to {query.most}, not {query.limit}.", param="limit"
         )
     return query
+
+
+def put_value(values: dict[str, Any], field: str, value: str, key: str | None = None) -> None:
+    """Put a field of a query or a form into ``values``: a value, or one of a list or an object.
+
+    Args:
+        values: What came before.
+        field: Its name.
+        value: Its text.
+        key: Its place in the object; empty is the end of a list, None is no part of either.
+
+    Raises:
+        InvalidRequestError: The field has come in another form.
+    """
+    if key is None:
+        kept = values.setdefault(field, value)
+        values[field] = value
+    elif key:
+        kept = values.setdefault(field, {})
+        if isinstance(kept, dict):
+            kept[key] = value
+    else:
+        kept = values.setdefault(field, [])
+        if isinstance(kept, list):
+            kept.append(value)
+    if type(kept) is not (str if key is None else dict if key else list):
+        raise InvalidRequestError(
+            f"'{field[:100]}' is given in two forms: once as a value, a list or an object.",
+            param=field[:100],
+        )
+
+
+@cache
+def _lists(kind: Any) -> frozenset[str]:
+    """The names of the fields that are lists."""
+    info = msgspec.inspect.type_info(kind)
+    assert isinstance(info, msgspec.inspect.StructType)
+    kinds = {field.encode_name: field.type for field in info.fields}
+    return frozenset(
+        name
+        for name, of in kinds.items()
+        if any(
+            isinstance(each, msgspec.inspect.ListType)
+            for each in (of.types if isinstance(of, msgspec.inspect.UnionType) else (of,))
+        )
+    )
 
 
 class ObjectList(msgspec.Struct, kw_only=True):
@@ -78,15 +131,15 @@ async def stored_page(
     exchange: "Exchange",
     kind: str,
     query: ListQuery,
-    keep: Callable[[bytes], bool] = lambda _: True,
+    **labels: str | None,
 ) -> ObjectList:
     """A page of the stored objects of a kind that the exchange may see.
 
     Args:
-        exchange: Whose owner asks.
-        kind: Of the objects.
+        exchange: The request, whose owner asks.
+        kind: The kind of the objects.
         query: Which part of them.
-        keep: Says yes to the bodies that the list has.
+        labels: Those that the objects of the list have; None is no label.
 
     Raises:
         NoSuchObjectError: There is no object ``after``, behind which the page begins.
@@ -98,7 +151,7 @@ async def stored_page(
         after=query.after,
         limit=query.limit,
         descending=query.order == "desc",
-        keep=keep,
+        labels={name: value for name, value in labels.items() if value is not None},
     )
     rows = page.rows
     return ObjectList(

@@ -4,6 +4,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,13 +40,14 @@ class Routes:
         return None
 
     def meant(self, path: str) -> str:
-        """A hint for an unknown path: the route that it may mean, or all routes."""
+        """A hint for an unknown path: the route that it may mean, or where all of them are."""
         path = path.rstrip("/")
         for route in self.paths:
             if path and (route.endswith(path) or path.endswith(route)):
                 base = " OpenAI's clients take a base_url that ends in /v1."
                 return f"did you mean {route}?{base if '/v1/' in route else ''}"
-        return f"there are: {', '.join(self.paths)}."
+        near = get_close_matches(path, self.paths, 1, 0.8)
+        return f"did you mean {near[0]}?" if near else "/docs shows what there is."
 
 
 def _pattern(template: str) -> re.Pattern[str]:

@@ -39,7 +39,7 @@ class Running(Generic[E]):
     """The exchanges of one process. Used on the serving loop.
 
     Attributes:
-        exchanges: Those that are being served.
+        exchanges: The exchanges that are being served.
         idle: Set while there is none.
     """
 

@@ -13,6 +13,7 @@ from pyengine.errors import (
     NotReadyError,
 )
 from pyengine.http.access.door import Door
+from pyengine.http.bodies import BodyRoom
 from pyengine.http.errors import ShuttingDownError
 from pyengine.http.fields.policy import FieldPolicy, Table
 from pyengine.http.limits import Limits
@@ -34,6 +35,7 @@ class Service:
         batches: Runs batches; the application's.
         engine: The engine that generates.
         limits: Bounds of requests.
+        bodies: Room for the bodies that are being read.
         fields: What becomes of fields that requests may have beside the honoured ones.
         door: Lets requests in.
         request_log: Writes a line a request, if they are logged.
@@ -59,6 +61,7 @@ class Service:
     ) -> None:
         self.engine = engine
         self.limits = limits or Limits()
+        self.bodies = BodyRoom(self.limits.bodies_bytes)
         self.fields = FieldPolicy(fields or {}, self.limits.unknown_fields)
         self.door = door or Door()
         self.request_log = request_log
@@ -100,18 +103,24 @@ class Service:
             raise EngineUnresponsiveError(f"Requests wait: {reason}.")
         return engine
 
-    def require_model(self, name: str | None) -> AsyncEngine:
-        """The engine that serves the model ``name``; None is the one that there is.
+    def find_model(self, name: str | None) -> tuple[AsyncEngine, str | None]:
+        """The engine that serves the model ``name``, and the name of the adapter that it means.
+
+        An adapter's name may have the model's before it (``model:adapter``). None is the model that
+        there is.
 
         Raises:
-            ModelNotFoundError: None does.
+            ModelNotFoundError: There is none of that name.
             PyengineError: As :meth:`require_ready`.
         """
         engine = self.require_ready()
-        if name is not None and name not in engine.model_names:
-            names = " and ".join(f"'{each}'" for each in engine.model_names)
-            raise ModelNotFoundError(
-                f"The model '{name[:100]}' does not exist; this server has {names}.",
-                param="model",
-            )
-        return engine
+        if name is None or name in engine.model_names:
+            return engine, None
+        base, _, last = name.rpartition(":")
+        adapter = last if base in engine.model_names else name
+        if adapter in engine.adapters:
+            return engine, adapter
+        names = " and ".join(f"'{each}'" for each in (*engine.model_names, *engine.adapters))
+        raise ModelNotFoundError(
+            f"The model '{name[:100]}' does not exist; this server has {names}.", param="model"
+        )

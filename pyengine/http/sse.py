@@ -22,7 +22,6 @@ from pyengine.errors import PyengineError
 from pyengine.http.errors import InternalError
 from pyengine.http.event_stream import EVENTS, EventStream, StreamForm
 from pyengine.http.rsgi import ProtocolClosed
-from pyengine.request.generation import Generation
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -40,6 +39,9 @@ class Updating(Protocol[U_co]):
 
     def pass_updates(self, sink: Callable[[U_co], None]) -> None:
         """See :meth:`pyengine.request.generation.Generation.pass_updates`."""
+
+    def pass_text(self, sink: Callable[[str], None], others: Callable[[U_co], None]) -> None:
+        """See :meth:`pyengine.chat.generation.ChatGeneration.pass_text`."""
 
     def take_back(self) -> None:
         """Take the sink back."""
@@ -96,9 +98,37 @@ async def stream(
         PyengineError: Before the answer began.
         RSGIProtocolClosed: The client left.
     """
-    usages: list[Usage | None] = [None] * len(generations)
     timeline = exchange.service.engine.timeline
     events = EventStream(exchange, form)
+    try:
+        usages = await _written(generations, chunks, events, timeline)
+        if events.begun:
+            data = chunks.last(usages)
+            if ended is not None:
+                await ended()
+            await events.write(data)
+    except ProtocolClosed:
+        raise
+    except PyengineError as error:
+        if not events.begun:
+            raise
+        await events.write(chunks.error(exchange.explain(error)))
+        return
+    except Exception:
+        if events.begun:
+            await events.write(chunks.error(InternalError()))
+        raise
+    finally:
+        for generation in generations:
+            generation.take_back()  # the sink, which holds this exchange
+        events.end()
+
+
+async def _written(
+    generations: Sequence[Updating[U]], chunks: Chunks[U], events: EventStream, timeline: Timeline
+) -> list[Usage]:
+    """Write all updates as they come; the usage of each generation that had one."""
+    usages: list[Usage | None] = [None] * len(generations)
     alone = generations[0] if len(generations) == 1 else None
     sending = None
     try:
@@ -116,27 +146,9 @@ async def stream(
                     if events.takes_all:
                         _pass_on(alone, chunks, events, timeline)
                     alone = None
-        if events.begun:
-            data = chunks.last([usage for usage in usages if usage is not None])
-            if ended is not None:
-                await ended()
-            await events.write(data)
-    except ProtocolClosed:
-        raise
-    except PyengineError as error:
-        if not events.begun:
-            raise
-        await events.write(chunks.error(exchange.explain(error)))
-        return
-    except Exception:
-        if events.begun:
-            await events.write(chunks.error(InternalError()))
-        raise
     finally:
-        sending = None
-        for generation in generations:
-            generation.take_back()  # the sink, which holds this exchange
-        events.end()
+        sending = None  # which may hold the answer, as the frame of an error does
+    return [usage for usage in usages if usage is not None]
 
 
 def _encoded(
@@ -156,14 +168,11 @@ def _pass_on(
     generation: Updating[U], chunks: Chunks[U], events: EventStream, timeline: Timeline
 ) -> None:
     """Let what comes for the only answer of a stream be written where it is read."""
-    if (
-        isinstance(generation, Generation)
-        and isinstance(chunks, TextChunks)
-        and (encode := chunks.text_encoder(0)) is not None
-    ):
-        generation.pass_text(_sink(encode, events, timeline))
+    others: Callable[[U], None] = _sink(partial(chunks.update, 0), events, timeline)
+    if isinstance(chunks, TextChunks) and (encode := chunks.text_encoder(0)) is not None:
+        generation.pass_text(_sink(encode, events, timeline), others)
     else:
-        generation.pass_updates(_sink(partial(chunks.update, 0), events, timeline))
+        generation.pass_updates(others)
 
 
 def _sink(

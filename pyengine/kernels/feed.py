@@ -6,11 +6,12 @@ captured graph takes that of each step; there is a program for each ``BLOCK`` of
 
 import torch
 
-from pyengine._core import StepHeader
+from pyengine._core import step_numbers
 from pyengine.kernels.language import tl, triton
 
 BLOCK = 256
 """Feeds that a program does."""
+_NUM_FEEDS = step_numbers()["num_feeds"]
 
 
 @triton.jit
@@ -40,7 +41,7 @@ def feed(
     device, in one piece.
 
     Args:
-        header: int64 [24], the step's; see :class:`pyengine._core.StepHeader`.
+        header: int64, the step's; see :func:`pyengine._core.step_numbers`.
         token_ids: int32 [tokens], written.
         feed_token: int32 [feeds], each place once.
         feed_sequence: int32 [feeds], where in ``last_token``.
@@ -49,7 +50,7 @@ def feed(
     if len(feed_token):
         feed_kernel[(triton.cdiv(len(feed_token), BLOCK),)](
             header, token_ids, feed_token, feed_sequence, last_token,
-            NUM_FEEDS=StepHeader.NUM_FEEDS, BLOCK=BLOCK, enable_fp_fusion=False,
+            NUM_FEEDS=_NUM_FEEDS, BLOCK=BLOCK, enable_fp_fusion=False,
         )  # fmt: skip
 
 
@@ -61,5 +62,5 @@ def feed_reference(
     last_token: torch.Tensor,
 ) -> None:
     """As :func:`feed`, in torch; reads the header on the CPU, so it waits for the device."""
-    count = int(header[StepHeader.NUM_FEEDS])
+    count = int(header[_NUM_FEEDS])
     token_ids[feed_token[:count].long()] = last_token[feed_sequence[:count].long()]

@@ -67,7 +67,7 @@ class AsyncStream(Generic[T]):
         while not self._ready:
             part = await self._protocol.parts.get()
             if part is None:
-                self._protocol.parts.put_nowait(None)  # for whoever asks once more
+                self._protocol.parts.put_nowait(None)  # for a reader that asks once more
                 await asyncio.wait([self._work])
                 if self._work.cancelled():
                     raise RequestAbortedError("the request was aborted")
@@ -123,7 +123,7 @@ class LocalClient:
 
         Args:
             path: The endpoint's.
-            fields: Of the body; those in ``extra_body`` are part of it.
+            fields: The fields of the body; those in ``extra_body`` are part of it.
             kind: The type of a whole answer.
             chunks: The type of a chunk.
 

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import NO_TOKEN as NO_TOKEN
-from pyengine._core import StepHeader, StepLayout
+from pyengine._core import StepLayout, step_numbers
 from pyengine.logits_processors import StepProcessing
 from pyengine.model.step_fields import StepFields
+from pyengine.model.step_names import StepNumbers
 
 
 class _Number:
-    """A number of a step's header, read and written under a name of its own."""
+    """A number of a step's header, read and written by its name."""
 
     def __init__(self, index: int) -> None:
         self._index = index
@@ -33,43 +34,18 @@ class _Number:
         step.header[self._index] = number
 
 
-class StepBuffers(StepFields[NDArray[Any]]):
+class StepBuffers(StepFields[NDArray[Any]], StepNumbers):
     """One set of step buffers: numpy views of one block of memory.
 
     One thread at a time: the planner's until ``launch``, then the runner's until ``wait`` returns.
 
-    ``sampling`` is an array of :data:`pyengine.model.step_fields.SAMPLING_ROW`; fields that are
-    tables have two dimensions.
+    The numbers of ``header`` are attributes. ``sampling`` is an array of
+    :data:`pyengine.model.step_fields.SAMPLING_ROW`; fields that are tables have two dimensions.
 
     Attributes:
         memory: uint8 [layout.nbytes], the memory itself; ``Planner.plan`` writes here.
         processing: Changes the step's logits before it samples, if its rows ask for that.
     """
-
-    num_rows = _Number(StepHeader.NUM_ROWS)
-    num_tokens = _Number(StepHeader.NUM_TOKENS)
-    num_sampled = _Number(StepHeader.NUM_SAMPLED)
-    num_pages = _Number(StepHeader.NUM_PAGES)
-    num_feeds = _Number(StepHeader.NUM_FEEDS)
-    max_query_length = _Number(StepHeader.MAX_QUERY_LENGTH)
-    max_kv_length = _Number(StepHeader.MAX_KV_LENGTH)
-    step_id = _Number(StepHeader.STEP_ID)
-    num_greedy = _Number(StepHeader.NUM_GREEDY)
-    num_logits = _Number(StepHeader.NUM_LOGITS)
-    num_masks = _Number(StepHeader.NUM_MASKS)
-    num_masked_logits = _Number(StepHeader.NUM_MASKED_LOGITS)
-    max_device_drafts = _Number(StepHeader.MAX_DEVICE_DRAFTS)
-    num_decode_rows = _Number(StepHeader.NUM_DECODE_ROWS)
-    num_penalized_rows = _Number(StepHeader.NUM_PENALIZED_ROWS)
-    num_penalties = _Number(StepHeader.NUM_PENALTIES)
-    num_logprobs_rows = _Number(StepHeader.NUM_LOGPROBS_ROWS)
-    max_logprobs = _Number(StepHeader.MAX_LOGPROBS)
-    num_pooled_rows = _Number(StepHeader.NUM_POOLED_ROWS)
-    num_pooled_tokens = _Number(StepHeader.NUM_POOLED_TOKENS)
-    num_prompt_logits = _Number(StepHeader.NUM_PROMPT_LOGITS)
-    max_prompt_logprobs = _Number(StepHeader.MAX_PROMPT_LOGPROBS)
-    num_processed_rows = _Number(StepHeader.NUM_PROCESSED_ROWS)
-    num_moved_rows = _Number(StepHeader.NUM_MOVED_ROWS)
 
     def __init__(self, layout: StepLayout, memory: NDArray[np.uint8] | None = None) -> None:
         """Views of ``memory`` (uint8 [layout.nbytes], zeroed), or of fresh memory."""
@@ -79,13 +55,9 @@ class StepBuffers(StepFields[NDArray[Any]]):
         self.memory = memory
         if self.memory.dtype != np.uint8 or self.memory.shape != (layout.nbytes,):
             raise ValueError(f"step buffers take uint8 [{layout.nbytes}]")
-        for name, (dtype, offset, count) in layout.fields().items():
-            end = offset + count * np.dtype(dtype).itemsize
-            setattr(self, name, self.memory[offset:end].view(dtype))
         self.processing: StepProcessing | None = None
-        for name, width in layout.widths().items():
-            setattr(self, name, getattr(self, name).reshape(-1, max(width, 1)))
-        self.split_tables(layout.tables)
+        block = self.memory
+        self.make_views(layout, lambda dtype, start, end: block[start:end].view(dtype))
 
     @property
     def late(self) -> bool:
@@ -109,6 +81,10 @@ class StepBuffers(StepFields[NDArray[Any]]):
         count = self.num_feeds
         if count:
             self.token_ids[self.feed_token[:count]] = last_token[self.feed_sequence[:count]]
+
+
+for _name, _index in step_numbers().items():
+    setattr(StepBuffers, _name, _Number(_index))
 
 
 class BufferRing:

@@ -11,21 +11,28 @@ several *tables*, each with a page for its own layers::
             table 5: layer 4                   table 5: layers 22 24, three slots empty
 
 A layer with larger heads than others takes several neighbouring slots, and is named as often in its
-table; one that attends to another layer's keys and values takes none.
+table; one that attends to another layer's keys and values takes none, and so does one that keeps
+nothing of tokens (:mod:`pyengine.model.cache_layers`).
 
 Imports no torch. ``rust/kv_allocator/src`` has the blocks of these groups.
 """
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice, repeat
+from typing import Literal
+
+from pyengine.model.cache_layers import CacheLayer, Latent, keys_of, slots_by_layer
 
 MOST_TABLES = 8
 """A step writes each of its tokens and pages once for each table."""
 
 _LEAST_PASS = 512
 """Tokens that a draft model catches up by at once, though its windows are narrower."""
+
+_LEAST_INTERVAL = 512
+"""Tokens between snapshots at least: a prompt's chunks end where they are taken."""
 
 _FULL_WEIGHT = 4
 """An empty slot beside layers that see all tokens costs as many as this beside a window: sequences
@@ -34,53 +41,74 @@ are longer than windows, or the windows would save nothing."""
 
 @dataclass(frozen=True)
 class CacheGroup:
-    """Layers whose keys and values are kept for the same time.
+    """Layers of one kind, which need their memory for the same time.
 
     Attributes:
-        window: Tokens that a query sees, its own counted in; None is all before it.
-        tables: The layers of each page table, one for each slot of a page. The first group sees
-            all tokens, and has no tables if no layer does.
+        kind: ``full`` keeps keys and values of all tokens, ``window`` those of the last,
+            ``latent`` a latent of all tokens, ``state`` one state of the sequence.
+        tables: The layers of each page table, one for each slot of a page. The first group keeps
+            all tokens, and has no tables if no layer does. That of states is the last, and has
+            none.
+        size: Of a window: the tokens that a query sees, its own counted in. Of states: the pages
+            of one, in all layers.
     """
 
-    window: int | None
+    kind: Literal["full", "window", "latent", "state"]
     tables: tuple[tuple[int, ...], ...]
+    size: int = 0
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that a query sees, its own counted in; None is all before it."""
+        return self.size if self.kind == "window" else None
 
 
-def one_group(slots: Sequence[int]) -> tuple[CacheGroup, ...]:
-    """All layers, which take so many slots each, in one page: those of windows keep all tokens."""
-    return (CacheGroup(None, (_named(range(len(slots)), slots),)),)
+_FULL = CacheGroup("full", ())
+_ORDER = ("full", "latent", "window")
 
 
-def cache_groups(
-    windows: Sequence[int | None], slots: Sequence[int] | None = None
-) -> tuple[CacheGroup, ...]:
-    """The groups of a model whose layers have these windows.
+def one_group(layers: Sequence[CacheLayer]) -> tuple[CacheGroup, ...]:
+    """All layers in one page; layers with windows keep all tokens."""
+    return (CacheGroup("full", (_named(range(len(layers)), slots_by_layer(layers)),)),)
+
+
+def cache_groups(layers: Sequence[CacheLayer]) -> tuple[CacheGroup, ...]:
+    """The groups of a model with these layers.
 
     The slots of a page are as many as leave the least empty with at most :data:`MOST_TABLES`.
-
-    Args:
-        windows: Of each layer.
-        slots: How many slots each takes; None: one.
     """
-    slots = (1,) * len(windows) if slots is None else slots
-    if not any(windows):
-        return one_group(slots)
-    kinds = [None, *sorted({window for window in windows if window is not None})]
-    layers = [
-        [at for at, window in enumerate(windows) if window == kind and slots[at]] for kind in kinds
-    ]
-    whole = max(sum(slots[at] for at in own) for own in layers)
+    slots = slots_by_layer(layers)
+    homes: dict[CacheGroup, list[int]] = {}
+    for index, layer in enumerate(layers):
+        if slots[index]:
+            homes.setdefault(_home(layer), []).append(index)
+    order = sorted(homes, key=lambda group: (_ORDER.index(group.kind), group.size))
+    if not order or order[0].kind == "window":
+        order.insert(0, _FULL)
+    own = [homes.get(group, []) for group in order]
+    whole = max(sum(slots[index] for index in each) for each in own)
+    least = whole if len(order) == 1 else max(slots)
     filled = {
-        size: [_tables(own, slots, size) for own in layers] for size in range(max(slots), whole + 1)
+        size: [_tables(each, slots, size) for each in own] for size in range(least, whole + 1)
     }
     few = [size for size, found in filled.items() if sum(map(len, found)) <= MOST_TABLES]
-    best = min(few or [whole], key=lambda size: (_empty(filled[size], size), -size))
-    return tuple(CacheGroup(kind, tables) for kind, tables in zip(kinds, filled[best], strict=True))
+    best = min(few or [whole], key=lambda size: (_empty(order, filled[size], size), -size))
+    return tuple(
+        replace(group, tables=tables) for group, tables in zip(order, filled[best], strict=True)
+    )
 
 
-def beside(
-    groups: Sequence[CacheGroup], windows: Sequence[int | None], slots: Sequence[int]
-) -> tuple[CacheGroup, ...]:
+def _home(layer: CacheLayer) -> CacheGroup:
+    """The group of a layer that keeps something of tokens, without tables yet."""
+    if isinstance(layer, Latent):
+        return CacheGroup("latent", ())
+    keys = keys_of(layer)
+    if keys is not None and keys.window is not None:
+        return CacheGroup("window", (), keys.window)
+    return _FULL
+
+
+def beside(groups: Sequence[CacheGroup], layers: Sequence[CacheLayer]) -> tuple[CacheGroup, ...]:
     """The layers of a draft model in the pages of the model that it drafts for.
 
     Every page has room for layers of both, so that there is one pool of pages of one size::
@@ -95,26 +123,30 @@ def beside(
 
     Args:
         groups: Of the model that it drafts for. The first has tables.
-        windows: Of each layer of the draft model.
-        slots: How many slots each takes.
+        layers: The layers of the draft model.
 
     Returns:
-        As many groups, with the same windows and as many tables, some of them without layers.
+        As many groups of pages, with the same windows and as many tables, some of them without
+        layers.
     """
+    groups = [group for group in groups if group.kind != "state"]
     widths = [math.inf if group.window is None else group.window for group in groups]
     own: list[list[int]] = [[] for _ in groups]
-    for layer, window in enumerate(windows):
-        least = math.inf if window is None else window
+    slots = slots_by_layer(layers)
+    for index, layer in enumerate(layers):
+        if not slots[index]:
+            continue
+        least = _home(layer).window or math.inf
         home = min((width for width in widths if width >= least), default=math.inf)
-        own[widths.index(home)].append(layer)
+        own[widths.index(home)].append(index)
     size = max(slots)
     while any(
-        len(_tables(layers, slots, size)) > len(group.tables)
-        for layers, group in zip(own, groups, strict=True)
+        len(_tables(each, slots, size)) > len(group.tables)
+        for each, group in zip(own, groups, strict=True)
     ):
         size += 1
     return tuple(
-        CacheGroup(group.window, tuple(islice(chain(tables, repeat(())), len(group.tables))))
+        replace(group, tables=tuple(islice(chain(tables, repeat(())), len(group.tables))))
         for group, tables in zip(groups, (_tables(each, slots, size) for each in own), strict=True)
     )
 
@@ -138,21 +170,26 @@ def _named(layers: Iterable[int], slots: Sequence[int]) -> tuple[int, ...]:
 def _tables(layers: Sequence[int], slots: Sequence[int], size: int) -> tuple[tuple[int, ...], ...]:
     """The layers in as many tables of ``size`` slots as they take, in their order."""
     tables: list[tuple[int, ...]] = []
-    for layer in layers:
+    for layer in (each for each in layers if slots[each]):
         if not tables or len(tables[-1]) + slots[layer] > size:
             tables.append(())
         tables[-1] += (layer,) * slots[layer]
     return tuple(tables)
 
 
-def _empty(groups: Sequence[Sequence[tuple[int, ...]]], size: int) -> int:
-    full, *windows = (sum(size - len(table) for table in tables) for tables in groups)
-    return _FULL_WEIGHT * full + sum(windows)
+def _empty(
+    groups: Sequence[CacheGroup], tables: Sequence[Sequence[tuple[int, ...]]], size: int
+) -> int:
+    """What the empty slots of pages of ``size`` slots cost."""
+    return sum(
+        (1 if group.window else _FULL_WEIGHT) * sum(size - len(table) for table in own)
+        for group, own in zip(groups, tables, strict=True)
+    )
 
 
 def slots_of(groups: Sequence[CacheGroup]) -> int:
     """Slots of a page."""
-    return max(len(layers) for group in groups for layers in group.tables)
+    return max((len(layers) for group in groups for layers in group.tables), default=0)
 
 
 def tables_of(groups: Sequence[CacheGroup]) -> int:
@@ -160,9 +197,36 @@ def tables_of(groups: Sequence[CacheGroup]) -> int:
     return sum(len(group.tables) for group in groups)
 
 
-def allocated(groups: Sequence[CacheGroup]) -> list[tuple[int | None, int]]:
-    """The groups as the allocator knows them: the window and the page tables of each."""
-    return [(group.window, len(group.tables)) for group in groups]
+def allocated(groups: Sequence[CacheGroup]) -> list[tuple[str, int, int]]:
+    """The groups as the allocator takes them: kind, page tables, and tokens of a window or pages of
+    a state.
+    """
+    return [(group.kind, len(group.tables), group.size) for group in groups]
+
+
+def state_pages(groups: Sequence[CacheGroup]) -> int:
+    """Pages of a sequence's state; 0 where no layer has one."""
+    return sum(group.size for group in groups if group.kind == "state")
+
+
+def snapshot_interval(groups: Sequence[CacheGroup], block_size: int, asked: int | None) -> int:
+    """Tokens between snapshots of a sequence's state, in whole blocks; 0: none between.
+
+    Args:
+        groups: Of the model.
+        block_size: Tokens in a block.
+        asked: As :attr:`pyengine.settings.config.EngineConfig.snapshot_interval`. None: the keys
+            and values of as many tokens weigh what a snapshot does, so that snapshots take half of
+            the cache at most; of a model without keys and values, a fixed number.
+    """
+    state = state_pages(groups)
+    if not state or asked == 0:
+        return 0
+    if asked is not None:
+        return -(-asked // block_size) * block_size
+    tables = tables_of(groups)
+    tokens = -(-state // tables) * block_size if tables else 0
+    return -(-max(tokens, _LEAST_INTERVAL) // block_size) * block_size
 
 
 def places(groups: Sequence[CacheGroup]) -> dict[int, tuple[int, int]]:
@@ -176,9 +240,9 @@ def places(groups: Sequence[CacheGroup]) -> dict[int, tuple[int, int]]:
 
 
 def pages_for(groups: Sequence[CacheGroup], tokens: int, block_size: int) -> int:
-    """The most pages that a sequence of so many tokens holds while it computes one at a time."""
+    """The most pages that a sequence of ``tokens`` holds while it computes one at a time."""
     blocks = -(-tokens // block_size)
-    return sum(
+    return state_pages(groups) + sum(
         len(group.tables)
         * (
             blocks
@@ -190,13 +254,13 @@ def pages_for(groups: Sequence[CacheGroup], tokens: int, block_size: int) -> int
 
 
 def longest_sequence(groups: Sequence[CacheGroup], pages: int, block_size: int) -> int | None:
-    """Tokens of the longest sequence that so many pages hold; None where there is no limit.
+    """Tokens of the longest sequence that fits ``pages``; None where there is no limit.
 
     Its tokens also have to be remembered by name, which the allocator bounds by the same rule.
     """
     if not groups[0].tables:
         return None
-    windows = pages_for(groups[1:], 1 << 62, block_size)
-    left = (pages - windows) // len(groups[0].tables)
-    blocks = pages // tables_of(groups)
+    others = pages_for(groups[1:], 1 << 62, block_size)
+    left = (pages - others) // len(groups[0].tables)
+    blocks = max(0, pages - state_pages(groups)) // tables_of(groups)
     return max(left, blocks) * block_size

@@ -18,10 +18,14 @@ def rotary_parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ModelLoadError: They are no object.
     """
-    given = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    given = config.get("rope_scaling") or config.get("rope_parameters") or {}
     if not isinstance(given, Mapping):
         raise ModelLoadError(f"config.json: rotary parameters must be an object, not {given!r}")
     outside = {key: config.get(key) for key in ("rope_theta", "partial_rotary_factor")}
+    beside = config.get("rope_parameters")
+    if isinstance(beside, Mapping):
+        # A scaling that is added to a config.json says nothing of the base, which stays.
+        outside |= {key: beside[key] for key in outside if beside.get(key) is not None}
     return {
         **given,
         "rope_type": given.get("rope_type") or given.get("type") or "default",
@@ -41,11 +45,16 @@ def rotary_by_kind(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
     Raises:
         ModelLoadError: They are no object.
     """
-    given = config.get("rope_parameters")
+    local = config.get("rope_local_base_freq") if kind == "sliding_attention" else None
+    theta = config.get("rope_theta") if local is None else local
+    scaling, given = config.get("rope_scaling") or {}, config.get("rope_parameters")
     if isinstance(given, Mapping) and isinstance(given.get(kind), Mapping):
-        return rotary_parameters({**config, "rope_parameters": given[kind]})
-    local = config.get("rope_local_base_freq")
-    if kind == "sliding_attention" and local is not None:
+        # A scaling that is added beside them is of the layers that see all tokens.
+        added = scaling if kind == "full_attention" else {}
+        return rotary_parameters({"rope_theta": theta, "rope_parameters": {**given[kind], **added}})
+    if isinstance(scaling.get(kind), Mapping):
+        return rotary_parameters({"rope_theta": theta, "rope_parameters": scaling[kind]})
+    if local is not None:
         return rotary_parameters({"rope_theta": local})
     return rotary_parameters(config)
 

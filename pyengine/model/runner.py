@@ -1,15 +1,29 @@
 """The interface behind which every device stands. Imports no torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from pyengine._core import StepLayout
+from pyengine.model.adapters.peft import AdapterFile
 from pyengine.model.batch import StepBuffers
-from pyengine.model.cache_groups import CacheGroup
-from pyengine.model.layer_heads import LayerHeads
+from pyengine.model.cache_groups import CacheGroup, slots_of, state_pages
+from pyengine.model.cache_layers import (
+    CacheLayer,
+    Keys,
+    Latent,
+    divided,
+    keys_of,
+    shares,
+    state_floats,
+    unit_of,
+)
+from pyengine.model.dtypes import ITEM_BYTES
 from pyengine.telemetry.experts import ExpertLoad
+
+_LINE = 64
+"""Bytes of a cache line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,28 +38,22 @@ class ModelInfo:
         max_context: Most tokens of a sequence: the least of what the model, the configuration
             and the KV cache hold.
         eos_token_ids: Tokens that end a sequence.
-        num_layers: Transformer layers.
         hidden_size: Width of the residual stream.
-        num_heads: Query heads.
-        num_kv_heads: Key and value heads.
-        head_dim: Elements of a head.
-        dtype: Of weights and computation: ``float32``, ``bfloat16`` or ``float16``.
+        num_heads: Query heads; 0 where no layer attends.
+        dtype: The type of weights and computation: ``float32``, ``bfloat16`` or ``float16``.
         block_size: Tokens in a KV block.
         block_bytes: Bytes of one KV page: keys and values of one block, of as many layers as
             ``cache_groups`` put into one (all of them where no layer has a window), and those of
-            the draft model too.
-        windows: For each layer, the tokens that a query sees, its own counted in; None is all
-            before it. Empty where there are no layers.
-        chunks: For each layer, the positions of a chunk that a query does not see beyond; None is
-            no chunks. Empty where no layer has them. Such a layer has a window of as many tokens.
-        layer_heads: The key and value heads of each layer, where they differ; else empty.
-        cache_groups: The layers by how long their keys and values are kept, and their page tables.
+            the draft model too; see :meth:`page_bytes`.
+        layers: For each layer, what it keeps of a sequence.
+        cache_groups: The layers by what they keep and for how long, and their page tables.
         attention_sinks: Whether attention has sinks.
-        short_context: Sequences of more tokens have other rotary angles than those of up to so many
-            (LongRoPE). The table of angles has first those of the short ones, so many, then
+        short_context: Sequences of more tokens than this have other rotary angles than shorter ones
+            (LongRoPE). The table of angles has this many for the short ones first, then
             those of the long ones; a step's ``positions`` are rows of it. None: all have the same.
-        num_parameters: Of the model; 0 where there are no weights.
-        kv_cache_dtype: Of the KV cache: as ``dtype``, or ``float8_e4m3``; empty is as ``dtype``.
+        max_draft: Most drafts of a row, which states keep beside them; 0 where nothing drafts.
+        num_parameters: The number of parameters of the model; 0 where there are no weights.
+        kv_cache_dtype: The KV cache's type: as ``dtype``, or ``float8_e4m3``; empty: ``dtype``.
     """
 
     name: str
@@ -54,27 +62,58 @@ class ModelInfo:
     vocab_size: int
     max_context: int
     eos_token_ids: tuple[int, ...]
-    num_layers: int
     hidden_size: int
     num_heads: int
-    num_kv_heads: int
-    head_dim: int
     dtype: str
     block_size: int
     block_bytes: int
-    windows: tuple[int | None, ...] = ()
-    chunks: tuple[int | None, ...] = ()
-    layer_heads: tuple[LayerHeads, ...] = ()
-    cache_groups: tuple[CacheGroup, ...] = (CacheGroup(None, ((),)),)
+    layers: tuple[CacheLayer, ...] = ()
+    cache_groups: tuple[CacheGroup, ...] = (CacheGroup("full", ((),)),)
     attention_sinks: bool = False
     short_context: int | None = None
+    max_draft: int = 0
     num_parameters: int = 0
     kv_cache_dtype: str = ""
 
     @property
-    def heads(self) -> tuple[LayerHeads, ...]:
-        """The key and value heads of each layer."""
-        return self.layer_heads or (LayerHeads(self.num_kv_heads, self.head_dim),) * self.num_layers
+    def attention_layers(self) -> dict[int, Keys]:
+        """The layers that attend to keys and values, by their number."""
+        kept = {at: keys_of(layer) for at, layer in enumerate(self.layers)}
+        return {at: keys for at, keys in kept.items() if keys is not None}
+
+    @property
+    def latent_layers(self) -> dict[int, Latent]:
+        """The layers that attend to latents, by their number."""
+        return {at: layer for at, layer in enumerate(self.layers) if isinstance(layer, Latent)}
+
+    @property
+    def state_pages(self) -> int:
+        """Pages of a sequence's state; 0 where no layer has one."""
+        return state_pages(self.cache_groups)
+
+    def state_bytes(self, ranks: int = 1) -> int:
+        """Bytes of a sequence's state in all layers, on one of ``ranks`` ranks."""
+        return 4 * state_floats(shares(self.layers, ranks), self.max_draft)
+
+    def page_bytes(self, ranks: int = 1) -> int:
+        """Bytes of a page on one of ``ranks`` ranks, without a draft model's.
+
+        Where layers have states, which lie in the same memory, pages are whole cache lines; where
+        no layer keeps anything of tokens, a page is a state.
+        """
+        slots = slots_of(self.cache_groups) * self.block_size
+        item = ITEM_BYTES[self.kv_cache_dtype or self.dtype]
+        page = slots * unit_of(self.layers) * item // divided(self.layers, ranks)
+        state = self.state_bytes(ranks)
+        return -(-page // _LINE) * _LINE or state if state else page
+
+    def with_states(self, ranks: int = 1) -> "ModelInfo":
+        """The same with the group of the layers' states and the bytes of a page."""
+        page, state = self.page_bytes(ranks), self.state_bytes(ranks)
+        groups = self.cache_groups
+        if state:
+            groups = (*groups, CacheGroup("state", (), -(-state // page)))
+        return replace(self, cache_groups=groups, block_bytes=page * ranks)
 
 
 class StepHandle(Protocol):
@@ -131,12 +170,6 @@ class ModelRunner(Protocol):
         """Steps that may be in flight beside the one being committed: 0 where launch computes."""
 
     @property
-    def moves_rows(self) -> bool:
-        """Whether rows may follow drafts of the step before that are not verified yet: a step's
-        ``assumed_drafts`` are honoured.
-        """
-
-    @property
     def num_blocks(self) -> int:
         """KV blocks."""
 
@@ -158,6 +191,14 @@ class ModelRunner(Protocol):
         of the step are stored before any row attends: a row may read pages that others write.
 
         If it raises, the step was not begun, or is over, and its set is free again.
+        """
+
+    def set_adapter(self, slot: int, adapter: AdapterFile | None) -> int:
+        """Put an adapter, or none, into a slot, for the rows of steps that are launched from now
+        on; no row of a step in flight has that slot. Returns the bytes that it takes.
+
+        Raises:
+            AdapterError: It does not fit the model, or the device takes none.
         """
 
     def expert_load(self) -> list[ExpertLoad]:

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import StepLayout, pick_allowed
-from pyengine.errors import ConfigError
+from pyengine.errors import AdapterError, ConfigError
+from pyengine.model.adapters.peft import AdapterFile
 from pyengine.model.batch import NO_TOKEN, BufferRing, StepBuffers
 from pyengine.model.progress import Progress
 from pyengine.model.runner import ModelInfo
@@ -31,7 +32,7 @@ from pyengine.model.spec import describe, make_layout
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry.experts import ExpertLoad
 
-# Where drafts are to be right, the text repeats itself after so many tokens.
+# Where drafts are to be right, the text repeats itself after this many tokens.
 PERIOD = 64
 
 
@@ -86,12 +87,10 @@ class SimulatedRunner:
 
     Attributes:
         overlap: One step may run while the next is planned and launched.
-        moves_rows: Rows may follow drafts that are not verified yet.
         notes: Nothing else was settled.
     """
 
     overlap = 1
-    moves_rows = True
     notes: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
@@ -111,7 +110,7 @@ class SimulatedRunner:
 
         Args:
             info: The model that it stands in for.
-            layout: Of the step buffers.
+            layout: The layout of the step buffers.
             num_blocks: KV blocks that it pretends to have.
             max_sequences: Slots of the sequence table.
             step_ms: Milliseconds that a step takes.
@@ -133,9 +132,12 @@ class SimulatedRunner:
         self._eos_below = np.uint64(round(eos_rate * 2**32)) if self._eos is not None else 0
         self._right_below = np.uint64(round(acceptance * 2**32))
         self._last_token = np.zeros(max_sequences, np.int32)
-        self._right_drafts = np.zeros(max_sequences, np.int32)  # of each sequence's last row
         self.ring = BufferRing(self.overlap + 1, lambda: StepBuffers(layout))
         self.free_ns = 0
+
+    def set_adapter(self, slot: int, adapter: AdapterFile | None) -> int:
+        """There are no weights that it could change."""
+        raise AdapterError("the simulated device takes no adapters: it has no weights")
 
     def expert_load(self) -> list[ExpertLoad]:
         """There are no experts."""
@@ -170,8 +172,6 @@ class SimulatedRunner:
         index = self.ring.take(buffers)
         step = SimulatedStep(self, index, buffers)
         buffers.feed(self._last_token)
-        if buffers.num_moved_rows:
-            self._move_rows(buffers)
         if buffers.max_device_drafts:
             self._draft(buffers)
         return step
@@ -191,7 +191,6 @@ class SimulatedRunner:
         counts[:] = matching(buffers, tokens) if count > rows else 1
         last = buffers.logit_start[:rows] + counts - 1
         self._last_token[buffers.sample_sequence[:rows]] = tokens[last]
-        self._right_drafts[buffers.sample_sequence[:rows]] = counts - 1
         if buffers.num_logprobs_rows:
             buffers.sampled_logprobs[:count] = self._logprob
             self._write_top(buffers.top_tokens[:count], buffers.top_logprobs[:count])
@@ -202,13 +201,6 @@ class SimulatedRunner:
             self._write_top(
                 buffers.prompt_top_tokens[:scored], buffers.prompt_top_logprobs[:scored]
             )
-
-    def _move_rows(self, buffers: StepBuffers) -> None:
-        """Take back what rows assume of drafts that were wrong. Of a row's places it reads one."""
-        sampled = buffers.num_sampled
-        assumed = buffers.assumed_drafts[buffers.sample_rows[:sampled]]
-        right = self._right_drafts[buffers.sample_sequence[:sampled]]
-        buffers.sample_position[:sampled] -= np.where(assumed > 0, assumed - right, 0)
 
     def _draft(self, buffers: StepBuffers) -> None:
         """Fill in the drafts that the planner leaves to the device's draft model."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from pyengine._core import StepLayout
 from pyengine.errors import ConfigError, ModelLoadError
-from pyengine.model.architectures import respelled, traits_of
+from pyengine.model.architectures import find_architecture, respelled, traits_of
+from pyengine.model.architectures.reading import keys_of_layers
 from pyengine.model.architectures.traits import Traits
 from pyengine.model.cache_groups import (
     CacheGroup,
@@ -18,13 +19,12 @@ from pyengine.model.cache_groups import (
     longest_sequence,
     one_group,
     pages_for,
-    slots_of,
     spare_blocks,
     tables_of,
 )
+from pyengine.model.cache_layers import Latent, keys_of
+from pyengine.model.config_defaults import architecture_of
 from pyengine.model.config_numbers import check_numbers
-from pyengine.model.dtypes import ITEM_BYTES
-from pyengine.model.layer_heads import LayerHeads, slots_by_layer, unit_of
 from pyengine.model.positions import max_positions, short_context
 from pyengine.model.runner import ModelInfo
 from pyengine.model.text_part import text_part
@@ -36,9 +36,9 @@ from pyengine.model.weights.folder import (
     model_folder,
     served_names,
 )
-from pyengine.model.windows import layer_windows
+from pyengine.model.weights.whole_folder import check_folder
 from pyengine.settings.config import EngineConfig
-from pyengine.tokenizer import read_json
+from pyengine.tokenizer import Tokenizer, read_json
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class ModelSpec:
     Attributes:
         info: The model's dimensions and data types.
         num_blocks: KV pages of the configuration; a block has one in each of the model's page
-            tables.
+            tables, and a state some.
         config: The model's config.json.
         draft: The draft model, with the same pages; None where there is none.
         dummy: Whether its weights are made up.
         quantization: What dense weights become as they are loaded: ``int8``, ``int4`` or None.
         expert_parallel: Whether each rank has whole experts, not a share of each.
-        spare_blocks: Of a draft model: see :func:`pyengine.model.cache_groups.spare_blocks`.
+        spare_blocks: For a draft model: see :func:`pyengine.model.cache_groups.spare_blocks`.
     """
 
     info: ModelInfo
@@ -65,6 +65,16 @@ class ModelSpec:
     quantization: str | None = None
     expert_parallel: bool = False
     spare_blocks: int = 0
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """What states take of the cache, by name, in words; nothing without states."""
+        info = self.info
+        if not info.state_pages:
+            return {}
+        sequences = self.num_blocks // pages_for(info.cache_groups, 1, info.block_size)
+        size = info.state_pages * info.block_bytes / 2**20
+        return {"states": f"{size:,.1f} MiB a sequence, room for {sequences} sequences at most"}
 
     @property
     def spare_pages(self) -> int:
@@ -83,8 +93,8 @@ def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelS
     Raises:
         ModelLoadError: A folder is missing, its config.json lacks something, or the draft model
             has other tokens.
-        ConfigError: The KV cache does not hold one block, or the model is a named spec and
-            ``load_format`` is not ``dummy``.
+        ConfigError: The KV cache does not hold one block and one state, or the model is a named
+            spec and ``load_format`` is not ``dummy``.
     """
     if is_named_spec(config.model) and config.load_format != "dummy":
         raise ConfigError(
@@ -123,17 +133,32 @@ def describe(config: EngineConfig, measured_blocks: int | None = None) -> ModelS
 
 def in_one_page(info: ModelInfo) -> ModelInfo:
     """The same with all layers in one group: windows are honoured, but keep all tokens."""
-    return _grouped(info, one_group(slots_by_layer(info.heads)))
+    return _grouped(info, one_group(info.layers))
 
 
 def in_pages_of(draft: ModelInfo, info: ModelInfo) -> ModelInfo:
-    """A draft model with its layers in the pages of the model that it drafts for."""
-    return _grouped(draft, beside(info.cache_groups, draft.windows, slots_by_layer(draft.heads)))
+    """A draft model with its layers in the pages of the model that it drafts for.
+
+    Raises:
+        ModelLoadError: Layers of the draft model have states, or the other model has no pages.
+    """
+    if draft.state_pages:
+        raise ModelLoadError(
+            f"the draft model {draft.name} has layers with states, which are not supported there: "
+            "draft with a model whose layers all attend",
+            param="draft_model",
+        )
+    if not tables_of(info.cache_groups):
+        raise ModelLoadError(
+            f"{info.name} has no layer that keeps keys and values, in whose pages a draft model's "
+            "could be: leave 'draft_model' out",
+            param="draft_model",
+        )
+    return _grouped(draft, beside(info.cache_groups, draft.layers))
 
 
 def _grouped(info: ModelInfo, groups: tuple[CacheGroup, ...]) -> ModelInfo:
-    slot_bytes = info.block_bytes // slots_of(info.cache_groups)
-    return replace(info, cache_groups=groups, block_bytes=slots_of(groups) * slot_bytes)
+    return replace(info, cache_groups=groups).with_states()
 
 
 def check_same_tokens(folder: Path, drafts: Path) -> None:
@@ -142,17 +167,11 @@ def check_same_tokens(folder: Path, drafts: Path) -> None:
     Raises:
         ModelLoadError: They have not; names a token.
     """
-    paths = [place / "tokenizer.json" for place in (folder, drafts)]
+    if _same_file(folder / "tokenizer.json", drafts / "tokenizer.json"):
+        return
     try:
-        texts = [path.read_text(encoding="utf-8") for path in paths]
-        if texts[0] == texts[1]:
-            return
-        import tokenizers
-
-        ours, theirs = (
-            tokenizers.Tokenizer.from_str(text).get_vocab(with_added_tokens=True) for text in texts
-        )
-    except Exception as error:  # tokenizers raises bare Exception
+        ours, theirs = (Tokenizer.from_folder(place).vocabulary() for place in (folder, drafts))
+    except ModelLoadError as error:
         raise ModelLoadError(
             f"cannot compare the tokenizers of {folder} and of the draft model {drafts}: {error}",
             param="draft_model",
@@ -169,12 +188,17 @@ def check_same_tokens(folder: Path, drafts: Path) -> None:
         )
 
 
+def _same_file(one: Path, other: Path) -> bool:
+    return one.exists() and other.exists() and one.read_bytes() == other.read_bytes()
+
+
 def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dict[str, Any]]:
     """The model in ``folder``, with all of its context, and its config.json."""
-    if not (folder / "config.json").exists():
-        raise ModelLoadError(f"{folder} has no config.json: is it a model in Hugging Face format?")
+    check_folder(folder)
     model = text_part(read_json(folder / "config.json"))
-    architecture = str((model.get("architectures") or ["unknown"])[0])
+    architecture = architecture_of(model)
+    if config.device_spec.computes:
+        find_architecture(architecture)
     model = respelled(architecture, model)
     if not has_head(model):
         # Nothing is made of logits then, and the embedding serves as well as any head.
@@ -189,17 +213,14 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
             )
         return value
 
-    hidden, heads = number("hidden_size"), number("num_attention_heads")
-    head_dim, layers = number("head_dim", hidden // heads), number("num_hidden_layers")
-    kv_heads = number("num_key_value_heads", heads)
+    for name_of_size in ("num_hidden_layers", "hidden_size", "vocab_size"):
+        number(name_of_size)
     dtype = config.device_spec.dtype if config.dtype == "auto" else config.dtype
     kv_dtype = dtype if config.kv_cache_dtype == "auto" else config.kv_cache_dtype
     traits = traits_of(architecture, model)
     traits = traits or Traits()
-    by_layer = traits.heads or (LayerHeads(kv_heads, head_dim),) * layers
-    windows = traits.windows or layer_windows(model, layers)
-    groups = cache_groups(windows, slots_by_layer(by_layer))
-    slot_bytes = 2 * unit_of(by_layer) * config.block_size * ITEM_BYTES[kv_dtype]
+    layers = traits.layers or keys_of_layers(model)
+    attends = any(isinstance(layer, Latent) or keys_of(layer) for layer in layers)
     context = max_positions(model, number("max_position_embeddings", 2048))
     if not config.device_spec.computes:
         # It has no positions that a model was made for.
@@ -211,22 +232,18 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
         vocab_size=number("vocab_size"),
         max_context=context,
         eos_token_ids=_eos(folder, model),
-        num_layers=layers,
-        hidden_size=hidden,
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_dim=head_dim,
+        hidden_size=number("hidden_size"),
+        num_heads=number("num_attention_heads") if attends else 0,
         dtype=dtype,
         block_size=config.block_size,
-        block_bytes=slots_of(groups) * slot_bytes,
-        windows=windows,
-        chunks=traits.chunks,
-        layer_heads=traits.heads,
-        cache_groups=groups,
+        block_bytes=0,
+        layers=layers,
+        cache_groups=cache_groups(layers),
         attention_sinks=traits.names.sinks is not None,
+        max_draft=config.max_draft if config.proposers else 0,
         kv_cache_dtype=kv_dtype,
     )
-    return info, model
+    return info.with_states(config.tensor_parallel), model
 
 
 def _with_cache(
@@ -271,24 +288,46 @@ def make_layout(config: EngineConfig, info: ModelInfo) -> StepLayout:
         limits.max_sequences * pages,
         max_draft=config.max_draft,
         vocab_size=info.vocab_size,
-        tables=tables_of(info.cache_groups),
+        tables=max(1, tables_of(info.cache_groups)),
         hidden_size=info.hidden_size,
+        states=info.state_pages > 0,
     )
 
 
 def _num_blocks(config: EngineConfig, info: ModelInfo) -> int:
-    block_bytes, tables = info.block_bytes, tables_of(info.cache_groups)
+    """Pages of the configuration's cache, which hold one block, and one state if there are any.
+
+    Raises:
+        ConfigError: They do not.
+    """
+    page_bytes, tables, state = info.block_bytes, tables_of(info.cache_groups), info.state_pages
+    least = tables + state
     if config.num_blocks is not None:
-        return config.num_blocks * tables
+        pages = config.num_blocks * max(1, tables)
+        if pages < least:
+            raise ConfigError(
+                f"'num_blocks' of {config.num_blocks} does not hold one sequence: its state takes "
+                f"{state} of {pages} pages, and a block {tables}; set it to "
+                f"{-(-least // max(1, tables))} or more",
+                param="num_blocks",
+            )
+        return pages
     mebibytes = config.limits.kv_cache_mib
-    blocks = mebibytes * 2**20 // block_bytes
-    if blocks < tables:
+    pages = mebibytes * 2**20 // page_bytes
+    if pages < least and state:
         raise ConfigError(
-            f"'kv_cache_mib' of {mebibytes} MiB does not hold one KV block "
-            f"({block_bytes * tables} bytes)",
+            f"'kv_cache_mib' of {mebibytes} MiB does not hold one sequence: its state takes "
+            f"{state * page_bytes / 2**20:.1f} MiB, and a block {tables * page_bytes / 2**20:.1f}; "
+            f"set it to {-(-least * page_bytes // 2**20)} or more",
             param="kv_cache_mib",
         )
-    return blocks
+    if pages < tables:
+        raise ConfigError(
+            f"'kv_cache_mib' of {mebibytes} MiB does not hold one KV block "
+            f"({page_bytes * tables} bytes)",
+            param="kv_cache_mib",
+        )
+    return pages
 
 
 def _eos(folder: Path, model: dict[str, Any]) -> tuple[int, ...]:

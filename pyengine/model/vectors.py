@@ -36,7 +36,7 @@ class VectorSpec:
     """The way from texts to vectors.
 
     Attributes:
-        pooling: Of the last hidden states.
+        pooling: The pooling of the last hidden states.
         normalize: Whether vectors have length 1.
         declared: Whether the folder says so; else the model was not trained for vectors.
         refusal: Why no vectors can be had: what the folder asks for and is not supported.
@@ -52,8 +52,8 @@ class VectorSpec:
 
 def has_head(config: Mapping[str, Any]) -> bool:
     """Whether a config.json is of a model with a head for tokens, and not of its body alone."""
-    names = config.get("architectures") or [""]
-    name = str(names[0])
+    given = config.get("architectures") or ""
+    name = str(given[0] if isinstance(given, list) else given)
     return name.endswith("LMHeadModel") or not name.endswith("Model")
 
 

@@ -42,6 +42,9 @@ class AttachedPlacement:
         """The slot that the supervisor assigned."""
         return self._frontend_slot
 
+    def renew_queues(self) -> None:
+        """Nothing: a worker is a fresh process, and has the supervisor's queues."""
+
     async def start(
         self, config: EngineConfig, progress: Progress | None, watcher: Watcher
     ) -> EngineInfo:

@@ -4,11 +4,20 @@ import asyncio
 import contextlib
 import socket
 import subprocess
+import sys
 from collections.abc import Sequence
 
 import msgspec
 
 from pyengine.placement.children import EXIT_TIMEOUT_S, encode_line, spawn
+
+
+async def open_line(line: socket.socket) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Returns the two directions of a control line, for the running loop.
+
+    A message may have any length: the other end is a process of this server's.
+    """
+    return await asyncio.open_connection(sock=line, limit=sys.maxsize)
 
 
 class Child:
@@ -38,7 +47,7 @@ class Child:
     @classmethod
     async def of(cls, process: "subprocess.Popen[bytes]", line: socket.socket) -> "Child":
         """A process that was spawned before, and this side's end of its line."""
-        return cls(process, *await asyncio.open_connection(sock=line))
+        return cls(process, *await open_line(line))
 
     def send(self, message: msgspec.Struct) -> None:
         """Send one message; dropped if the process has died."""

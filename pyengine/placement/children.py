@@ -18,7 +18,7 @@ from pyengine import errors
 from pyengine.errors import PyengineError
 
 EXIT_TIMEOUT_S = 10.0
-_HELD_BACK = (signal.SIGINT, signal.SIGTERM)
+_HELD_BACK = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Loading(msgspec.Struct, tag=True):
@@ -83,14 +83,15 @@ def spawn(module: str, inherited: Sequence[int]) -> tuple["subprocess.Popen[byte
     """Run ``module``, with its end of a new control line as argument; returns this side's end too.
 
     The process inherits the descriptors. The line ends when either process ends, however it does.
-    SIGINT and SIGTERM are held back from it until :func:`leave_signals` or :func:`admit_signals`.
+    SIGINT, SIGTERM and SIGHUP are held back from it until :func:`leave_signals` or
+    :func:`admit_signals`.
     """
     mine, theirs = socket.socketpair()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     try:
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno())],
+                [sys.executable, "-P", "-m", module, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno(), *inherited],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -101,8 +102,8 @@ def spawn(module: str, inherited: Sequence[int]) -> tuple["subprocess.Popen[byte
 
 
 def leave_signals() -> None:
-    """Leave SIGINT and SIGTERM, which reach the whole process group, to the process that started
-    this one. Called first in a child's main thread.
+    """Leave SIGINT, SIGTERM and SIGHUP, which reach the whole process group, to the process that
+    started this one. Called first in a child's main thread.
     """
     for kind in _HELD_BACK:
         signal.signal(kind, signal.SIG_IGN)
@@ -110,5 +111,5 @@ def leave_signals() -> None:
 
 
 def admit_signals() -> None:
-    """Let SIGINT and SIGTERM reach a child, which is in a process group of its own."""
+    """Let SIGINT, SIGTERM and SIGHUP reach a child, which is in a process group of its own."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD_BACK)

@@ -63,6 +63,7 @@ def main(descriptor: int) -> int:
         crashing.set()
         logger.critical("the engine crashed", exc_info=error)
         line.send(Failed.of(error))
+        logs.finish()
         os._exit(1)
 
     actors.start(died, crashed)
@@ -93,6 +94,6 @@ def _inherited(start: Start) -> Queues:
 
 if __name__ == "__main__":
     status = main(int(sys.argv[1]))
-    sys.stdout.flush()
+    logs.finish()
     # Threads of torch may delay an orderly exit; the engine is closed.
     os._exit(status)

@@ -57,6 +57,10 @@ class ProcessPlacement:
         """The slot of the last frontend."""
         return FrontendSlot.last(self.queues)
 
+    def renew_queues(self) -> None:
+        """Make queues anew, for a forked process."""
+        self.queues = Queues.make(len(self.queues.frontends))
+
     def begin(self, config: EngineConfig) -> None:
         """Start the process before :meth:`start`, which then waits for it.
 
@@ -107,7 +111,7 @@ class ProcessPlacement:
                 watcher.up(info)
 
     def cleared(self) -> None:
-        """The frontend of this process goes on; those of others have an order of their own."""
+        """The frontend of this process goes on; others' frontends have an order of their own."""
         for watcher in self.watchers:
             watcher.go_on()
 

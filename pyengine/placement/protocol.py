@@ -18,7 +18,7 @@ class FrontendSlot:
     Attributes:
         scheduler: The scheduler's mailbox, to which requests are sent.
         inbox: The frontend's own mailbox, to which its answers come.
-        recorder: Of the spans of every part of the engine.
+        recorder: The recorder of the spans of every part of the engine.
         heartbeat: The engine's signs of life.
         index: The frontend's number.
         first_request: The number of its first request.
@@ -66,7 +66,10 @@ class Placement(Protocol):
     """Starts, watches and stops an engine. Belongs to one asyncio loop."""
 
     def frontend_slot(self) -> FrontendSlot:
-        """The slot of the frontend that starts the engine; the same at each call."""
+        """The slot of the frontend that starts the engine, at the queues that there are now."""
+
+    def renew_queues(self) -> None:
+        """Make queues anew, for a process forked from the one that made the placement."""
 
     async def start(
         self, config: EngineConfig, progress: Progress | None, watcher: Watcher

@@ -28,6 +28,10 @@ class ThreadPlacement:
         """The slot of the only frontend."""
         return FrontendSlot.last(self.queues)
 
+    def renew_queues(self) -> None:
+        """Make queues anew, for a forked process."""
+        self.queues = Queues.make()
+
     async def start(
         self, config: EngineConfig, progress: Progress | None, watcher: Watcher
     ) -> EngineInfo:

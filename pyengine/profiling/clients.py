@@ -21,17 +21,11 @@ BUSY_S = 0.002
 
 @dataclass
 class Readers:
-    """The clients: what they have read.
-
-    ``ttft_s`` and ``tpot_s`` are of requests that were read to their end: seconds to the first
-    token, and for each further one.
-    """
+    """The clients: what they have read."""
 
     engine: AsyncEngine
     grammars: tuple[Grammar, ...] = ()
     tokens: int = 0
-    ttft_s: list[float] = field(default_factory=list)
-    tpot_s: list[float] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _warm: set[int] = field(default_factory=set)
     _all_warm: asyncio.Event = field(default_factory=asyncio.Event)
@@ -42,13 +36,9 @@ class Readers:
             max_tokens=job.answer_tokens, ignore_eos=True, stop=STOP_STRINGS, seed=seed
         )
         grammar = self.grammars[seed % len(self.grammars)] if self.grammars else None
-        got, first, last = 0, 0.0, 0.0
-        begin = time.perf_counter()
+        got = 0
         async for update in self.engine.generate(job.prompt, params, grammar=grammar):
             self.tokens += len(update.token_ids)
-            if update.token_ids:
-                last = time.perf_counter()
-                first = first or last
             got += len(update.token_ids)
             # A grammar may end an answer early.
             if seed not in self._warm and (
@@ -57,10 +47,6 @@ class Readers:
                 self._warm.add(seed)
                 if len(self._warm) == len(self.tasks):
                     self._all_warm.set()
-        if first:
-            self.ttft_s.append(first - begin)
-        if got > 1:
-            self.tpot_s.append((last - first) / (got - 1))
 
     async def repeat(self, job: Job, seed: int) -> None:
         """A job again and again, so that the number of sequences stays."""

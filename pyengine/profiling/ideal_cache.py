@@ -15,11 +15,6 @@ def ideal_cached_share(jobs: Iterable[Job], num_blocks: int, block_size: int) ->
 
     The least recently used block goes first. A prompt's last token is always computed, and an
     answer's blocks take room as a prompt's do. O(blocks of all requests).
-
-    Args:
-        jobs: In the order of their arrival.
-        num_blocks: Blocks that are kept at most.
-        block_size: Tokens of a block.
     """
     kept: OrderedDict[object, None] = OrderedDict()
     found = total = 0

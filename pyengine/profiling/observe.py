@@ -3,14 +3,17 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import Recorder, Stage, Track
 from pyengine.queues import EngineInfo
+from pyengine.telemetry.drafts import proposers
+from pyengine.telemetry.host import HostUse
 from pyengine.telemetry.spans import SPAN, Spans, select
 from pyengine.telemetry.totals import Totals
 
@@ -37,23 +40,43 @@ class Observed(Protocol):
         """Its stats: counters, and gauges among them."""
 
 
+class Sample(msgspec.Struct, frozen=True):
+    """The engine's stats at a moment, :func:`time.monotonic_ns`."""
+
+    at_ns: int
+    stats: dict[str, int]
+
+    def grown(self, name: str, before: "Sample") -> int:
+        """By how much a counter grew since ``before``."""
+        return self.stats.get(name, 0) - before.stats.get(name, 0)
+
+    @property
+    def accepted_drafts(self) -> int:
+        """Draft tokens that held, of all proposers, since the engine started."""
+        return sum(drafts.accepted for drafts in proposers(self.stats))
+
+
 @dataclass(frozen=True)
 class Observation:
     """An engine between two moments.
 
     Attributes:
         totals: What the accountant added up in between.
+        host: What the machine gave the engine's threads, and this loop's, in between.
         spans: The spans in between.
         seconds: By a stopwatch.
         stats: By how much the engine's stats grew in between; its gauges are none.
         device: What it runs on, in words.
+        samples: Its stats every :data:`PERIOD_S`, if they were asked for.
     """
 
     totals: Totals
+    host: HostUse
     spans: Spans
     seconds: float
     stats: dict[str, int]
     device: str
+    samples: list[Sample] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
@@ -62,15 +85,25 @@ class Observation:
 
 
 async def observe(
-    engine: Observed, until: Callable[[], Coroutine[object, object, object]]
+    engine: Observed,
+    until: Callable[[], Coroutine[object, object, object]],
+    *,
+    sampled: bool = False,
 ) -> Observation:
     """Watch ``engine``, begin ``until()`` and go on until it is done. On the engine's loop.
+
+    Args:
+        engine: Is watched.
+        until: Made when the watch begins.
+        sampled: Take samples of the stats, too, each of which costs the scheduler some 0.1 ms.
 
     Raises:
         BaseException: What ``until`` raises.
     """
     parts: list[bytes] = []
+    samples: list[Sample] = []
     before, stats = await engine.telemetry(), await engine.report()
+    host = before.host.with_caller("frontend")
     number, start = engine.recorder.recorded, time.perf_counter()
     ending = asyncio.create_task(until())
     done = False
@@ -79,18 +112,22 @@ async def observe(
             done = bool((await asyncio.wait({ending}, timeout=PERIOD_S))[0])
             packed, number = engine.recorder.read(number)
             parts.append(packed)
+            if sampled:
+                samples.append(Sample(time.monotonic_ns(), await engine.report()))
             while sum(map(len, parts)) > MAX_SPANS * SPAN.itemsize:
                 del parts[0]
         seconds = time.perf_counter() - start
         grown = {
             name: value - stats.get(name, 0) for name, value in (await engine.report()).items()
         }
-        totals = (await engine.telemetry()).since(before)
+        after = await engine.telemetry()
+        totals = after.since(before)
+        host = after.host.with_caller("frontend").since(host)
     finally:
         ending.cancel()
     await asyncio.gather(ending)
     seen = np.frombuffer(b"".join(parts), SPAN)
-    return Observation(totals, seen, seconds, grown, engine.info.device)
+    return Observation(totals, host, seen, seconds, grown, engine.info.device, samples)
 
 
 def step_times_ms(spans: Spans) -> NDArray[np.float64]:
@@ -101,17 +138,17 @@ def step_times_ms(spans: Spans) -> NDArray[np.float64]:
     ends, starts = steps["end"].astype(np.int64), steps["start"].astype(np.int64)
     idle = np.sort(select(spans, Track.SCHEDULER, Stage.IDLE), order="start")
     gaps = np.maximum(starts[1:] - ends[:-1], 0)
-    waited = gaps - _covered(idle, ends[:-1], np.maximum(starts[1:], ends[:-1]))
+    waited = gaps - covered(idle, ends[:-1], np.maximum(starts[1:], ends[:-1]))
     times = ends[1:] - np.maximum(starts[1:], ends[:-1]) + waited
     first = ends[:1] - starts[:1]
     return np.concatenate([first, times]) * 1e-6
 
 
-def _covered(idle: Spans, start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How much of each ``start..end`` the disjoint spans ``idle`` cover."""
-    if len(idle) == 0:
+def covered(spans: Spans, start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How much of each ``start..end`` the disjoint spans, sorted by their start, cover."""
+    if len(spans) == 0:
         return np.zeros(len(start), np.int64)
-    begins, ends = idle["start"].astype(np.int64), idle["end"].astype(np.int64)
+    begins, ends = spans["start"].astype(np.int64), spans["end"].astype(np.int64)
     before = np.concatenate([[0], np.cumsum(ends - begins)])
 
     def until(moment: NDArray[np.int64]) -> NDArray[np.int64]:

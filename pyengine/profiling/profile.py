@@ -23,7 +23,7 @@ from pyengine.placement import PlacementName
 from pyengine.profiling.clients import WARM_UP_TOKENS, Readers, busy_loop
 from pyengine.profiling.ideal_cache import ideal_cached_share
 from pyengine.profiling.observe import Observation, observe
-from pyengine.profiling.report import Latency, ProfileReport, SweepPoint
+from pyengine.profiling.report import ProfileReport, SweepPoint
 from pyengine.profiling.workload import constant, read_trace
 from pyengine.settings.config import EngineConfig
 
@@ -37,12 +37,13 @@ class ProfileOptions:
         placement: Where it runs.
         sequences: How many run at once.
         seconds: How long to watch steady decode, or a trace at most.
-        prompt_tokens: Of each prompt, without a trace.
+        prompt_tokens: The prompt tokens of each prompt, without a trace.
         trace: A file of arrivals and lengths, in place of a fixed number of sequences at once.
         rate_scale: Factor by which its arrivals come faster.
         limit: Number of its requests to take, from the first on.
         clip: Shorten what the context does not take.
         busy_loop: Measure once more beside a busy loop.
+        sampled: Take samples of the engine's stats meanwhile.
         sweep: Further numbers of sequences, measured one after the other.
         grammar: A name, and what answers must look like, one after the other; None leaves them
             free.
@@ -58,6 +59,7 @@ class ProfileOptions:
     limit: int | None = None
     clip: bool = False
     busy_loop: bool = False
+    sampled: bool = False
     sweep: tuple[int, ...] = ()
     grammar: tuple[str, tuple[Grammar, ...]] | None = None
 
@@ -129,7 +131,9 @@ async def _steady(
         try:
             await readers.warmed_up()
             before, start = readers.tokens, time.perf_counter()
-            observation = await observe(engine, lambda: asyncio.sleep(seconds))
+            observation = await observe(
+                engine, lambda: asyncio.sleep(seconds), sampled=options.sampled
+            )
             tokens = readers.tokens - before
             observation = replace(observation, seconds=time.perf_counter() - start)
         finally:
@@ -154,7 +158,11 @@ async def _profile_trace(options: ProfileOptions) -> tuple[ProfileReport, Observ
         readers = Readers(engine, _grammars(options))
         try:
             start = time.perf_counter()
-            observation = await observe(engine, lambda: readers.replay(workload, options.seconds))
+            observation = await observe(
+                engine,
+                lambda: readers.replay(workload, options.seconds),
+                sampled=options.sampled,
+            )
             observation = replace(observation, seconds=time.perf_counter() - start)
         finally:
             await readers.stop()
@@ -167,8 +175,6 @@ async def _profile_trace(options: ProfileOptions) -> tuple[ProfileReport, Observ
     }
     report = msgspec.structs.replace(
         ProfileReport.of(observation, setup, readers.tokens),
-        ttft_ms=Latency.of(readers.ttft_s),
-        tpot_ms=Latency.of(readers.tpot_s),
         cached_share=observation.stats["cached_tokens"]
         / max(observation.stats["prompt_tokens"], 1),
         ideal_cached_share=ideal_cached_share(

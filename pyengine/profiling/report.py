@@ -1,6 +1,5 @@
 """The report of a profile: what its JSON holds, and how it is made of an observation."""
 
-from collections.abc import Sequence
 from typing import Any, Self
 
 import msgspec
@@ -11,7 +10,10 @@ from pyengine.devices import find_device
 from pyengine.errors import ConfigError
 from pyengine.model.runner import kind_of
 from pyengine.profiling.observe import Observation, step_times_ms
+from pyengine.profiling.waits import TokenWaits
+from pyengine.profiling.windows import Window, windows
 from pyengine.telemetry.drafts import Drafts, proposers
+from pyengine.telemetry.host import HostUse
 from pyengine.telemetry.spans import Spans, select
 
 # Of these the page draws a timeline, and every step time as a bar of a histogram.
@@ -69,33 +71,59 @@ class SweepPoint(msgspec.Struct, frozen=True):
     cpu_us_per_step: dict[str, float]
 
 
-class QueueWait(msgspec.Struct, frozen=True):
-    """How long requests waited for admission, in seconds."""
+class ThreadReport(msgspec.Struct, frozen=True):
+    """The threads of a track: seconds on a core, seconds ready without one, cores taken away."""
 
-    requests: int
-    mean: float
-    p50: float
-    p99: float
-    max: float
+    track: str
+    running_s: float
+    waiting_s: float
+    taken_off: int
+
+
+class HostReport(msgspec.Struct, frozen=True):
+    """What the machine did to the engine meanwhile.
+
+    Attributes:
+        threads: The engine's threads; the frontend's is the one that measured.
+        throttled_s: Seconds for which a CPU quota stopped the engine's processes.
+        stolen_s: Seconds of all cores that the host gave to other machines.
+        faults: Pages that were read from a disk.
+    """
+
+    threads: list[ThreadReport]
+    throttled_s: float
+    stolen_s: float
+    faults: int
+
+    @classmethod
+    def of(cls, host: HostUse) -> Self:
+        """The same in seconds."""
+        threads = [
+            ThreadReport(use.track, use.running_ns * 1e-9, use.waiting_ns * 1e-9, use.taken_off)
+            for use in host.threads
+        ]
+        return cls(threads, host.throttled_ns * 1e-9, host.stolen_ns * 1e-9, host.faults)
 
 
 class Latency(msgspec.Struct, frozen=True):
-    """A distribution over requests, in ms."""
+    """A distribution over requests or tokens, in ms."""
 
     requests: int
     mean: float
     p50: float
     p90: float
     p99: float
+    max: float = 0.0
 
     @classmethod
-    def of(cls, seconds: Sequence[float]) -> Self | None:
-        """The waits of ``seconds``; None where there are none."""
-        if not seconds:
+    def of(cls, spans: Spans, stage: Stage) -> Self | None:
+        """The lengths of the spans of a stage of requests; None where there are none."""
+        found = select(spans, Track.REQUEST, stage)
+        if len(found) == 0:
             return None
-        times = np.array(seconds) * 1e3
+        times = (found["end"] - found["start"]) * 1e-6
         p50, p90, p99 = np.percentile(times, [50, 90, 99]).tolist()
-        return cls(len(times), float(times.mean()), p50, p90, p99)
+        return cls(len(times), float(times.mean()), p50, p90, p99, float(times.max()))
 
 
 class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,12 +141,16 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
         cpu_us_per_step: Microseconds of work by step in each track; waiting is none, nor what a
             device computes on the CPU.
         drafts: Proposed and accepted drafts, by proposer; only of proposers that drafted.
-        ttft_ms: Of a trace's requests that were answered, the time to the first token.
-        tpot_ms: And for each further one.
         cached_share: The share of a trace's prompt tokens that the prefix cache had.
         ideal_cached_share: The share that a cache of the same size could have had; see
             :mod:`pyengine.profiling.ideal_cache`.
         unaccounted_ratio: The share of the wall time that is in no stage.
+        first_token_ms: From the arrival of requests until their first token was written to its
+            connection, or its reader had taken it.
+        next_token_ms: Between two such writes of one request.
+        token_waits: The part of both that was not the device's, and why.
+        host: What the machine gave the engine's threads; None in reports of older versions.
+        windows: The same run in parts, which tell how much its figures vary.
         timeline: (track, stage, start, duration, step) of some steps, in microseconds.
     """
 
@@ -139,12 +171,15 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
     drafts: list[Drafts] = []
     exposed_cpu_ratio_busy_loop: float | None = None
     tokens_per_second_busy_loop: float | None = None
-    queue_wait_s: QueueWait | None = None
-    ttft_ms: Latency | None = None
-    tpot_ms: Latency | None = None
+    queue_wait_ms: Latency | None = None
     cached_share: float | None = None
     ideal_cached_share: float | None = None
     sweep: list[SweepPoint] = []
+    first_token_ms: Latency | None = None
+    next_token_ms: Latency | None = None
+    token_waits: TokenWaits | None = None
+    host: HostReport | None = None
+    windows: list[Window] = []
     timeline: list[tuple[str, str, float, float, int]] = []
 
     @classmethod
@@ -187,7 +222,12 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
             ),
             cpu_us_per_step=_cpu_us_per_step(rows, kind_of(observation.device)),
             drafts=[drafts for drafts in proposers(observation.stats) if drafts.drafted],
-            queue_wait_s=_queue_wait(spans),
+            queue_wait_ms=Latency.of(spans, Stage.QUEUE_WAIT),
+            first_token_ms=Latency.of(spans, Stage.FIRST_TOKEN),
+            next_token_ms=Latency.of(spans, Stage.NEXT_TOKEN),
+            token_waits=TokenWaits.of(spans),
+            host=HostReport.of(observation.host),
+            windows=windows(spans),
             timeline=_timeline(spans),
         )
 
@@ -209,7 +249,7 @@ def _cpu_us_per_step(rows: list[StageRow], device: str) -> dict[str, float]:
     others = ("copy_back", "idle", *find_device(device).host_stages)
     tracks: dict[str, float] = {}
     for row in rows:
-        if row.track not in ("device", "request") and row.stage not in others:
+        if row.track not in ("device", "request", "loop") and row.stage not in others:
             tracks[row.track] = tracks.get(row.track, 0.0) + row.us_per_step
     return tracks
 
@@ -223,15 +263,6 @@ def _step_times(spans: Spans) -> StepTimes:
     return StepTimes(float(times.mean()), p50, p90, p99, float(times.max()), values)
 
 
-def _queue_wait(spans: Spans) -> QueueWait | None:
-    waits = select(spans, Track.REQUEST, Stage.QUEUE_WAIT)
-    if len(waits) == 0:
-        return None
-    seconds = (waits["end"] - waits["start"]) * 1e-9
-    p50, p99 = np.percentile(seconds, [50, 99]).tolist()
-    return QueueWait(len(seconds), float(seconds.mean()), p50, p99, float(seconds.max()))
-
-
 def _timeline(spans: Spans) -> list[tuple[str, str, float, float, int]]:
     """The spans of some steps in the middle, from the beginning of the first."""
     steps = np.sort(select(spans, Track.DEVICE, Stage.DEVICE), order="start")
@@ -241,7 +272,8 @@ def _timeline(spans: Spans) -> list[tuple[str, str, float, float, int]]:
     shown = steps[first : first + SHOWN_STEPS]
     start, end = shown["start"][0], shown["end"][-1]
     inside = spans[(spans["end"] > start) & (spans["start"] < end)]
-    inside = np.sort(inside[inside["track"] != int(Track.REQUEST)], order="start")
+    waits = np.isin(inside["track"], [int(Track.REQUEST), int(Track.LOOP)])
+    inside = np.sort(inside[~waits], order="start")
     tracks = [track.label for track in Track.all()]
     stages = [stage.label for stage in Stage.all()]
     return [

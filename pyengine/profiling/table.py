@@ -4,18 +4,32 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pyengine.profiling.report import ProfileReport, StageRow
+from pyengine._core import Stage
+from pyengine.profiling.report import HostReport, ProfileReport, StageRow
+from pyengine.profiling.windows import WINDOWS, Interval
 
 # Not work: shown, but not added up.
-WAITS = ("copy_back", "idle", "device", "queue_wait")
+WAITS = ("copy_back", "idle", "device")
+WAITING_TRACKS = ("request", "loop")
+
+
+# A wait that the reader of a stream notices.
+LONG_WAIT_MS = 100.0
 
 
 def table(report: ProfileReport) -> RenderableType:
     """The report as text for the terminal."""
-    rows = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    rows.add_column("track")
-    rows.add_column("stage")
-    for name in ("count", "exposed ms", "overlapped ms", "µs per step", "share"):
+    rows = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    rows.add_column("track", no_wrap=True)
+    rows.add_column("stage", no_wrap=True)
+    for name in (
+        "count",
+        "exposed\nms",
+        "overlapped\nms",
+        "tokens\nwaited ms",
+        "µs per\nstep",
+        "share",
+    ):
         rows.add_column(name, justify="right")
     before = None
     for row in report.stages:
@@ -25,21 +39,50 @@ def table(report: ProfileReport) -> RenderableType:
             f"{row.count:,}",
             _exposed(row),
             f"{row.overlapped_s * 1e3:,.2f}",
+            _kept(report, row),
             f"{row.us_per_step:,.1f}",
-            "" if row.stage in WAITS else f"{row.share:.2%}",
-            style="dim" if row.stage in WAITS else "",
+            "" if _is_wait(row.track, row.stage) else f"{row.share:.2%}",
+            style="dim" if _is_wait(row.track, row.stage) else "",
         )
         before = row.track
-    return Group(_headline(report), Text(), rows, Text(), *_notes(report))
+    parts: list[RenderableType] = [_headline(report), Text(), rows, Text(), *_notes(report)]
+    return Group(*parts, *([Text(), _sweep(report)] if report.sweep else []))
+
+
+def explained(report: ProfileReport) -> RenderableType:
+    """A line for each stage of the report that says what it is."""
+    lines = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    there = {row.stage for row in report.stages}
+    for stage in Stage.all():
+        if stage.label in there:
+            lines.add_row(stage.label, Text(stage.meaning, style="dim"))
+    return lines
+
+
+def _is_wait(track: str, stage: str) -> bool:
+    return stage in WAITS or track in WAITING_TRACKS
 
 
 def _exposed(row: StageRow) -> Text:
     milliseconds = row.exposed_s * 1e3
-    style = "yellow" if milliseconds >= 0.01 and row.stage not in WAITS else ""
+    style = "yellow" if milliseconds >= 0.01 and not _is_wait(row.track, row.stage) else ""
     return Text(f"{milliseconds:,.2f}", style=style)
 
 
+def _kept(report: ProfileReport, row: StageRow) -> Text:
+    """How long tokens waited while the stage kept them from their readers."""
+    waits = report.token_waits
+    if waits is None or row.track not in ("detokenizer", "frontend", "loop"):
+        return Text()
+    if row.stage not in waits.causes or (row.track, row.stage) == ("detokenizer", "message"):
+        return Text()
+    milliseconds = waits.causes[row.stage]
+    return Text(f"{milliseconds:,.2f}", style="yellow" if milliseconds >= LONG_WAIT_MS else "")
+
+
 def _headline(report: ProfileReport) -> Text:
+    if not report.steps:
+        return Text("nothing ran on the device meanwhile", style="bold")
     text = Text()
     text.append(f"{report.exposed_cpu_ratio:.3%}", style="bold green")
     text.append(" of the device's time was lost to the CPU")
@@ -50,6 +93,12 @@ def _headline(report: ProfileReport) -> Text:
         f"\n{report.tokens_per_second:,.0f} tokens/s, {report.steps:,} steps of {step.mean:.3f} ms "
         f"(p50 {step.p50:.3f}, p99 {step.p99:.3f}, longest {step.max:.3f})"
     )
+    if (waits := report.token_waits) is not None:
+        reasons = ", ".join(f"{cause} {ms:,.1f} ms" for cause, ms in list(waits.causes.items())[:3])
+        text.append(
+            f"\ntokens waited for the frontend: p50 {waits.p50:,.3f} ms, p99 {waits.p99:,.3f}, "
+            f"longest {waits.longest:,.3f}; because of {reasons}"
+        )
     return text
 
 
@@ -60,11 +109,8 @@ def _notes(report: ProfileReport) -> list[Text]:
         f"recorder: {cost.spans:,} spans at {cost.span_ns:.0f} ns, {cost.share:.4%} of the time"
         f"{lost}; not accounted for: {report.unaccounted_ratio:.3%}"
     ]
-    if (wait := report.queue_wait_s) is not None:
-        notes.append(
-            f"queue: {wait.requests:,} requests waited {wait.mean:.3f} s on average "
-            f"(p50 {wait.p50:.3f}, p99 {wait.p99:.3f}, longest {wait.max:.3f})"
-        )
+    if report.host is not None:
+        notes.append(_host(report, report.host))
     if "requests" in report.setup:
         clipped = report.setup["clipped"]
         notes.append(
@@ -77,11 +123,15 @@ def _notes(report: ProfileReport) -> list[Text]:
             f"prefix cache: {report.cached_share:.1%} of the prompts' tokens; an ideal one of the "
             f"same size {report.ideal_cached_share:.1%}"
         )
-    for name, latency in (("first token", report.ttft_ms), ("each further", report.tpot_ms)):
+    for name, latency in (
+        ("wait in the queue", report.queue_wait_ms),
+        ("first token", report.first_token_ms),
+        ("next token", report.next_token_ms),
+    ):
         if latency is not None:
             notes.append(
                 f"{name}: {latency.mean:,.1f} ms on average (p50 {latency.p50:,.1f}, "
-                f"p90 {latency.p90:,.1f}, p99 {latency.p99:,.1f})"
+                f"p90 {latency.p90:,.1f}, p99 {latency.p99:,.1f}, longest {latency.max:,.1f})"
             )
     for drafts in report.drafts:
         places = ", ".join(f"{place.accepted / place.reached:.0%}" for place in drafts.positions)
@@ -89,13 +139,40 @@ def _notes(report: ProfileReport) -> list[Text]:
             f"drafts, {drafts.proposer}: {drafts.accepted:,} of {drafts.drafted:,} tokens accepted "
             f"({drafts.acceptance:.1%}); by position: {places}"
         )
-    for point in report.sweep:
-        tracks = ", ".join(f"{track} {us:,.0f}" for track, us in point.cpu_us_per_step.items())
-        notes.append(
-            f"{point.sequences:>6,} sequences: {point.exposed_cpu_ratio:.3%} exposed, "
-            f"µs of CPU per step: {tracks}"
-        )
     return [Text(note, style="dim") for note in notes]
+
+
+def _host(report: ProfileReport, host: HostReport) -> str:
+    """How long threads waited for a core, beside what was exposed, and what else held them up."""
+    exposed_ms = (report.wall_s - report.idle_s - report.device_busy_s) * 1e3
+    waits = ", ".join(
+        f"{use.track} {use.waiting_s * 1e3:,.2f} ms in {use.taken_off:,} interruptions"
+        for use in sorted(host.threads, key=lambda use: -use.waiting_s)
+    )
+    text = f"exposed: {exposed_ms:,.2f} ms; ready without a core: {waits}"
+    for seconds, cause in (
+        (host.throttled_s, "stopped by the CPU quota"),
+        (host.stolen_s, "taken by other machines on the host"),
+    ):
+        if seconds > 0:
+            text += f"; {seconds * 1e3:,.0f} ms {cause}"
+    return text + (f"; {host.faults:,} pages read from disk" if host.faults else "")
+
+
+def _sweep(report: ProfileReport) -> RenderableType:
+    """The points of a sweep as columns."""
+    rows = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    rows.add_column("sequences")
+    for point in report.sweep:
+        rows.add_column(f"{point.sequences:,}", justify="right")
+    rows.add_row("exposed", *(f"{point.exposed_cpu_ratio:.3%}" for point in report.sweep))
+    rows.add_row("tokens/s", *(f"{point.tokens_per_second:,.0f}" for point in report.sweep))
+    rows.add_row("step ms, mean", *(f"{point.step_ms:.3f}" for point in report.sweep))
+    tracks = dict.fromkeys(track for point in report.sweep for track in point.cpu_us_per_step)
+    for track in tracks:
+        cells = (f"{point.cpu_us_per_step.get(track, 0.0):,.0f}" for point in report.sweep)
+        rows.add_row(f"{track}, µs per step", *cells)
+    return rows
 
 
 def comparison(old: ProfileReport, new: ProfileReport) -> RenderableType:
@@ -111,10 +188,19 @@ def comparison(old: ProfileReport, new: ProfileReport) -> RenderableType:
         ("step ms, p99", old.step_ms.p99, new.step_ms.p99, ".3f"),
     ]:
         rows.add_row(name, f"{before:{form}}", f"{after:{form}}", _change(before, after))
+    for name, field in (("exposed CPU ratio", "exposed_cpu_ratio"), ("step ms", "step_ms")):
+        then, now = (
+            Interval.of([getattr(window, field) for window in report.windows])
+            for report in (old, new)
+        )
+        if then is not None and now is not None:
+            verdict = "differs" if then.differs_from(now) else "within noise"
+            cells = (f"{each.mean:.4f} ± {each.half:.4f}" for each in (then, now))
+            rows.add_row(f"{name}, {WINDOWS} windows", *cells, verdict)
     rows.add_section()
     stages = {(row.track, row.stage): row.us_per_step for row in old.stages}
     changed = {(row.track, row.stage): row.us_per_step for row in new.stages}
-    keys = [key for key in stages | changed if key[1] not in WAITS]
+    keys = [key for key in stages | changed if not _is_wait(*key)]
     keys.sort(key=lambda key: -abs(changed.get(key, 0.0) - stages.get(key, 0.0)))
     for key in keys:
         before, after = stages.get(key, 0.0), changed.get(key, 0.0)

@@ -25,7 +25,7 @@ def with_tokenizer(config: EngineConfig, path: Path | None) -> Iterator[EngineCo
     """``config`` with the tokens of the tokenizer.json at ``path``, as long as it is entered.
 
     Args:
-        config: Of a simulated device; its model gives all other sizes.
+        config: The configuration of a simulated device; its model gives all other sizes.
         path: None leaves everything as it is.
 
     Raises:

@@ -112,7 +112,7 @@ class Trace:
             max_context: Longest prompt and answer together.
             rate_scale: Factor by which arrivals come faster.
             clip: Shorten what the context does not take; without, that is an error.
-            seed: Of the tokens: what two seeds give shares no prefix.
+            seed: The seed of the tokens: what two seeds give shares no prefix.
 
         Raises:
             ConfigError: A request does not fit.

@@ -9,7 +9,7 @@
   clients ──► Ray's proxy ──► Ingress ──► request router ──► EngineReplica 0, 1, ...
                               (HTTP)      (by prefix)        (an AsyncEngine each)
 
-Needs ``pyengine[ray]``.
+Needs ``pyengine-llm[ray]``.
 """
 
 from pyengine.ray.application import build_app

@@ -98,7 +98,7 @@ def build_app(
     """A Ray Serve application, for ``serve run``.
 
     Args:
-        config: Of every engine; a mapping of its settings, as in Serve's YAML, will do. Ray
+        config: For every engine; a mapping of its settings, as in Serve's YAML, will do. Ray
             reserves GPUs if its ``device`` is ``cuda``.
         num_replicas: Engines, each an actor of Ray, wherever there is room; None is one.
         autoscaling: Fields of Serve's ``AutoscalingConfig`` in place of a fixed number, such as
@@ -116,7 +116,7 @@ def build_app(
         from ray import serve
     except ImportError as error:
         raise ConfigError(
-            f"pyengine.ray needs Ray ({error}): pip install 'pyengine[ray]'"
+            f"pyengine.ray needs Ray ({error}): pip install 'pyengine-llm[ray]'"
         ) from None
     if num_replicas is not None and autoscaling is not None:
         raise ConfigError("'num_replicas' is fixed, 'autoscaling' is not: give one of them")

@@ -24,7 +24,7 @@ class Call:
     """A request.
 
     Attributes:
-        scope: Of ASGI.
+        scope: The ASGI scope.
         body: The whole body.
         prompt: The text that Ray's request router compares with those of other requests; it
             divides by its length.

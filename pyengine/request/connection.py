@@ -1,11 +1,12 @@
 """An event loop's connection to an engine: start, restarts after a death, end."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 
 from pyengine._core import Timeline
 from pyengine.actors.actor import ActorRef
-from pyengine.errors import EngineDeadError, NotReadyError, release_frames
+from pyengine.errors import EngineDeadError, NotReadyError, PyengineError, release_frames
 from pyengine.messages import RequestKey, encode_abort_frontend
 from pyengine.model.progress import Progress
 from pyengine.placement import Placement, Watcher
@@ -46,6 +47,8 @@ class Connection:
         self._info: EngineInfo | None = None
         self._starting: asyncio.Task[None] | None = None
         self._closed = False
+        self._process = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.asleep = False
         self._down = False
 
@@ -63,10 +66,18 @@ class Connection:
 
         Raises:
             ModelLoadError: The model cannot be had or read.
+            PyengineError: No asyncio loop runs here, or a parent process has started the engine.
         """
         if self._closed:
             raise EngineDeadError("the engine was closed; make a new one")
+        self._check_process()
         if self._starting is None:
+            self._loop = asyncio._get_running_loop()
+            if self._loop is None:
+                raise PyengineError(
+                    "the engine needs a running asyncio loop, and there is none here: start it "
+                    "with asyncio.run(...), or with anyio.run(..., backend='asyncio')"
+                )
             self._starting = asyncio.create_task(self._start(read, progress))
         await asyncio.shield(self._starting)
 
@@ -100,13 +111,35 @@ class Connection:
             self.frontend.engine_died()
         self.ready = True
 
+    @property
+    def forked(self) -> bool:
+        """Whether this process was forked from the one that made this, before any start."""
+        return os.getpid() != self._process and self._starting is None
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise PyengineError(
+                f"the engine belongs to process {self._process}, from which this one was forked: "
+                "start it where it is used, such as in the application's lifespan"
+            )
+
     def connected(self) -> Frontend:
-        """The frontend of an engine that takes requests.
+        """The frontend of an engine that takes requests; for code on the loop that started it.
 
         Raises:
+            PyengineError: The caller is in a forked process, or on another loop.
             NotReadyError: The model is not loaded yet.
             EngineDeadError: The engine could not be started, has died or was closed.
         """
+        self._check_process()
+        if self._loop is not None and asyncio._get_running_loop() not in (None, self._loop):
+            raise PyengineError(
+                "the engine belongs to the event loop that started it, and this is another: use "
+                "one engine a loop, or pyengine.Engine, which any thread may call"
+            )
+        return self._open()
+
+    def _open(self) -> Frontend:
         frontend = self.frontend
         if self._closed:
             raise EngineDeadError("the engine was closed")
@@ -129,7 +162,7 @@ class Connection:
         Raises:
             NotReadyError: The model is still being loaded.
         """
-        self.connected()
+        self._open()
         assert self._info is not None
         return self._info
 
@@ -181,6 +214,8 @@ class Connection:
 
     async def close(self) -> None:
         """End every request, stop the engine and free its memory. Idempotent."""
+        if self._closed and self._loop is not asyncio.get_running_loop():
+            return  # with its own loop
         self._closed = True
         self.ready = False
         if self._starting is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyengine.completion import Usage
 from pyengine.errors import InvalidRequestError
 from pyengine.model.vectors import VectorSpec
+from pyengine.request.generation import Generation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +32,7 @@ class VectorForm:
     """The form in which vectors are wanted.
 
     Attributes:
-        dimensions: So many numbers, the first of those that the model gives; None is all. Models
+        dimensions: How many of the first numbers of a vector to keep; None is all. Models
             trained with Matryoshka representation learning keep most of a text's meaning there.
         normalize: Whether vectors have length 1, once they are cut; None is as the model has it.
     """
@@ -51,6 +52,11 @@ class VectorForm:
             raise InvalidRequestError(
                 f"'dimensions' must be at least 1, not {self.dimensions}", param="dimensions"
             )
+
+    async def embedding(self, generation: Generation, spec: VectorSpec) -> Embedding:
+        """The embedding that a generation ends with; raises what :meth:`of` does."""
+        usage = (await generation).usage
+        return Embedding(self.of(generation.vector, spec), usage)
 
     def of(self, states: "NDArray[np.float32]", spec: VectorSpec) -> "NDArray[np.float32]":
         """The vector made of pooled states, float32 [hidden_size].

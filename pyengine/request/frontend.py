@@ -5,9 +5,10 @@ import itertools
 from collections.abc import Callable
 from typing import cast
 
-from pyengine._core import MailboxClosed, MailboxFull, Stage, Timeline
+from pyengine._core import MailboxClosed, MailboxFull, Stage, Timeline, Track
 from pyengine.actors.actor import ActorRef, logger
 from pyengine.errors import (
+    AdapterError,
     EngineDeadError,
     InvalidRequestError,
     OverloadedError,
@@ -16,8 +17,10 @@ from pyengine.errors import (
 )
 from pyengine.logprobs import Spelling, unspelled
 from pyengine.messages import (
+    AdapterLoaded,
     Answer,
     Delta,
+    LoadAdapter,
     Report,
     ReportRequest,
     RequestKey,
@@ -26,10 +29,12 @@ from pyengine.messages import (
     Submit,
     decode,
     encode_abort,
+    encode_load_adapter,
     encode_report_request,
     encode_reset_request,
     encode_submit,
 )
+from pyengine.request.loop_lag import LoopLag
 from pyengine.request.outbox import Outbox
 from pyengine.request.recovery import Recovery
 from pyengine.request.request import RequestActor
@@ -82,6 +87,7 @@ class Frontend:
         self._cleared: Callable[[], None] | None = None
         self._recovery = Recovery()
         self._delivered: list[RequestActor] = []  # whose readers have not been told
+        self._lag = LoopLag(timeline, lambda: self.requests)
 
     def open(self) -> None:
         """Begin to read the mailbox, on the running loop."""
@@ -108,12 +114,13 @@ class Frontend:
         if self.failure is not None:
             raise self.failure
         self._timeline.begin()
-        actor = RequestActor(submit, spelling)
+        actor = RequestActor(submit, spelling, self._timeline)
         if self._holding:
             self._hold()
         else:
             self._send_new(actor)
         self.requests[submit.key.request] = actor
+        self._lag.start()
         self._timeline.end_span(Stage.MESSAGE)
         return actor
 
@@ -263,6 +270,19 @@ class Frontend:
         question = encode_reset_request(ResetRequest(self.index, ticket))
         return cast("ResetDone", await self._ask(ticket, question)).blocks
 
+    async def load_adapter(self, digest: bytes, folder: str) -> None:
+        """Load the adapter with that digest into the engine.
+
+        Raises:
+            AdapterError: It does not fit the model, or there is no room for it.
+            EngineDeadError: The engine has stopped.
+        """
+        ticket = next(self._numbers)
+        question = encode_load_adapter(LoadAdapter(self.index, ticket, digest, folder))
+        loaded = cast("AdapterLoaded", await self._ask(ticket, question))
+        if loaded.error is not None:
+            raise AdapterError(loaded.error)
+
     async def _ask(self, ticket: int, question: bytes) -> Answer:
         """The Scheduler's answer with that ticket; asked again if the engine dies before it."""
         if self.failure is not None:
@@ -284,6 +304,7 @@ class Frontend:
 
     def close(self) -> None:
         """Stop reading; every request that is left ends with EngineDeadError. Idempotent."""
+        self._lag.stop()
         if self._loop is not None:
             self._loop.remove_reader(self.ref.mailbox.fileno())
             self._loop = None
@@ -378,8 +399,16 @@ class Frontend:
         self._delivered.append(actor)
         if actor.ended:
             del self.requests[delta.request]
+            self._record(actor)
         if self._recovery.release(actor):
             self._try_next()
+
+    def _record(self, actor: RequestActor) -> None:
+        """Record the phases of a request that has ended; its wait is the scheduler's to tell."""
+        phases = actor.outcome.timing.phases()
+        number = actor.submit.key.number
+        for stage, (_, start, end) in zip((Stage.PREFILL, Stage.DECODE), phases[1:], strict=False):
+            self._timeline.record(Track.REQUEST, stage, start, end, number)
 
     def _wake_idle(self) -> None:
         idle, self._idle = self._idle, None

@@ -70,17 +70,34 @@ class Generation:
         vector = self._begun().part(Vector)
         return np.frombuffer(b"" if vector is None else vector.states, np.float32)
 
-    def pass_text(self, sink: Callable[[str], None]) -> None:
+    def pass_text(self, sink: Callable[[str], None], others: object = None) -> None:
         """Give text that comes alone to ``sink``, on the loop, while a task waits for an update.
 
         Whatever else comes, and the end, is an :class:`Update` as before. What the sink raises ends
-        the request, and is raised where the task waits.
+        the request, and is raised where the task waits. ``others`` is for answers that are
+        read, see :meth:`pass_read`.
         """
         self._begun().sink = lambda actor: sink(actor.take_text())
 
     def pass_updates(self, sink: Callable[[Update], None]) -> None:
         """As :meth:`pass_text`, with the update that the text makes."""
         self._begun().sink = lambda actor: sink(actor.take_update())
+
+    def pass_read(
+        self, reads: "Callable[[str, array[int]], bool]", others: Callable[[Update], None]
+    ) -> None:
+        """Give text that comes alone, and its token ids, to ``reads``.
+
+        Where that is false, it has not taken them, and the update goes to ``others``.
+        """
+
+        def sink(actor: RequestActor) -> None:
+            if reads(*actor.coming()):
+                actor.take_text()
+            else:
+                others(actor.take_update())
+
+        self._begun().sink = sink
 
     def take_back(self) -> None:
         """Take the sink back: all is an update for the task that waits again."""
@@ -158,6 +175,19 @@ class Generation:
 
     def __del__(self) -> None:
         self.abort()
+
+    if not TYPE_CHECKING:  # where it would make every misspelt name right
+
+        def __getattr__(self, name: str) -> object:
+            raise missing(self, name, Completion)
+
+
+def missing(handle: object, name: str, answer: type) -> AttributeError:
+    """The error of a handle that has no attribute ``name``, which its ``answer`` may have."""
+    text = f"{type(handle).__name__!r} object has no attribute {name!r}"
+    if hasattr(answer, name):
+        text += f"; its answer has, and is not there yet: answer = await it, then answer.{name}"
+    return AttributeError(text, name=name, obj=handle)
 
 
 def _has_begun(task: "asyncio.Task[RequestActor]") -> bool:

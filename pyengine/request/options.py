@@ -1,10 +1,11 @@
 """The options of a request besides its sampling parameters, and their checks."""
 
 from dataclasses import dataclass
-from typing import TypedDict
 
 from pyengine.errors import InvalidRequestError
 from pyengine.request.arguments import wrong_type
+from pyengine.request.features.adapter import AdapterKeywords, AdapterOptions
+from pyengine.request.features.costs import CostKeywords, CostOptions
 from pyengine.request.features.grammar import ClosingKeywords, GrammarKeywords, GrammarOptions
 from pyengine.request.features.logits_processors import (
     LogitsProcessorsKeywords,
@@ -13,6 +14,7 @@ from pyengine.request.features.logits_processors import (
 from pyengine.request.features.pooling import PoolingOptions
 from pyengine.request.features.prediction import PredictionKeywords, PredictionOptions
 from pyengine.request.features.prompt_logprobs import PromptLogProbsKeywords, PromptLogProbsOptions
+from pyengine.request.features.thinking_budget import ThinkingBudgetOptions
 from pyengine.sampling import check_priority
 
 MAX_TIMEOUT_S = 30 * 24 * 3600
@@ -25,6 +27,9 @@ class RequestOptions(
     PromptLogProbsOptions,
     LogitsProcessorsOptions,
     PoolingOptions,
+    ThinkingBudgetOptions,
+    AdapterOptions,
+    CostOptions,
 ):
     """The options of a request besides its sampling parameters, checked when they are made.
 
@@ -36,7 +41,7 @@ class RequestOptions(
             isolated, as their names can be guessed: give requests that must not affect each other a
             ``cache_salt`` each.
         cache_salt: Cached prefixes are shared only under the same salt.
-        timeout: Seconds after which the request ends with RequestTimeoutError.
+        timeout: Seconds after which the request ends with an error, RequestTimeoutError.
 
     Raises:
         InvalidRequestError: An option is out of its range; names it.
@@ -53,7 +58,7 @@ class RequestOptions(
         super().__post_init__()
 
 
-class EmbedKeywords(TypedDict, total=False):
+class EmbedKeywords(AdapterKeywords, total=False):
     """The keywords of ``embed``; see :class:`RequestOptions`."""
 
     priority: int
@@ -68,6 +73,7 @@ class RequestKeywords(
     PredictionKeywords,
     PromptLogProbsKeywords,
     LogitsProcessorsKeywords,
+    CostKeywords,
     total=False,
 ):
     """The keywords that ``generate`` and ``chat`` share; see :class:`RequestOptions`."""

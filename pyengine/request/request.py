@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from pyengine._core import Timeline
 from pyengine.completion import Completion, Outcome, Update, Usage
 from pyengine.errors import (
     EngineDeadError,
@@ -31,18 +32,19 @@ from pyengine.errors import (
 from pyengine.logprobs import Spelling, unspelled
 from pyengine.messages import Delta, FinishReason, Submit, encode_extensions
 from pyengine.request.features.feature import AnswerPart
-from pyengine.request.features.registry import answer_parts
+from pyengine.request.features.registry import answer_parts, receive
 from pyengine.request.growing_text import GrowingText
 from pyengine.telemetry.timing import Timing
 
 
-def _usage(delta: Delta) -> Usage:
+def _usage(delta: Delta, parts: Iterable[AnswerPart]) -> Usage:
     return Usage(
         delta.prompt_tokens,
         delta.cached_tokens,
         delta.completion_tokens,
         delta.accepted_drafts,
         delta.rejected_drafts,
+        **(_merged(part.usage() for part in parts) if parts else _NO_FIELDS),
     )
 
 
@@ -69,8 +71,10 @@ class RequestActor:
 
     __slots__ = (
         "aborted",
+        "committed_ns",
         "deaths",
         "deaths_alone",
+        "delivered_ns",
         "end_ns",
         "error",
         "finished",
@@ -85,17 +89,27 @@ class RequestActor:
         "shown_notices",
         "sink",
         "submit",
+        "taken_ns",
         "text",
+        "timeline",
         "tokens",
         "unseen",
         "waiter",
     )  # fmt: skip
 
-    def __init__(self, submit: Submit, spelling: Spelling = unspelled) -> None:
-        """Nothing has come. ``spelling`` gives the bytes of tokens, for log-probabilities."""
+    def __init__(
+        self, submit: Submit, spelling: Spelling = unspelled, timeline: Timeline | None = None
+    ) -> None:
+        """Nothing has come.
+
+        Args:
+            submit: The request.
+            spelling: Gives the bytes of tokens, for log-probabilities.
+            timeline: Takes the times from the commit of tokens until their reader is done.
+        """
         self.submit = submit
         self.parts = answer_parts(submit, spelling)
-        self.in_updates = any(part.in_updates for part in self.parts)
+        self.in_updates = any(part.in_updates for part in self.parts.values())
         self.sent = False  # whether the engine that runs now has the request
         self.aborted = False  # set from any thread
         self.deaths = 0  # engines that died while they had the request
@@ -110,6 +124,10 @@ class RequestActor:
         self.unseen = False  # whether a delta came since the last Update
         self.finished = False
         self.error: Exception | None = None
+        self.timeline = timeline
+        self.committed_ns = 0  # when the first of the tokens came that no Update has shown
+        self.taken_ns = 0  # the same of the tokens that the reader has taken, and works on
+        self.delivered_ns = 0  # when the reader was last done with tokens
         self.first_ns = 0  # when the first token was read
         self.end_ns = 0
         self.waiter: asyncio.Future[None] | None = None
@@ -118,11 +136,14 @@ class RequestActor:
     def deliver(self, delta: Delta) -> None:
         """Take in one delta; :meth:`show` tells the reader."""
         self.last = delta
-        for part in self.parts:
+        for part in self.parts.values():
             part.take(delta)
-        if self.parts and not (delta.tokens or delta.text or delta.notice or delta.finish):
+        for tag, body in delta.extras:
+            receive(self.parts, tag, body)
+        if delta.extras and not (delta.tokens or delta.text or delta.notice or delta.finish):
             return  # it came for a part alone
         self.unseen = True
+        self.committed_ns = self.committed_ns or delta.committed_ns
         self.tokens.extend(delta.tokens)
         if delta.text:
             self.fresh.append(delta.text)
@@ -150,6 +171,7 @@ class RequestActor:
             self._wake()
         elif self.fresh:
             self.sink(self)
+            self._done_with()
 
     def _failure(self, finish: FinishReason) -> PyengineError:
         if finish == "refused":
@@ -167,13 +189,13 @@ class RequestActor:
         """The request for a new engine: the prompt, and all tokens that were generated before."""
         submit = self.submit
         tokens = submit.tokens + self.tokens.tobytes()
-        changed = [body for part in self.parts if (body := part.continued()) is not None]
+        changed = [body for part in self.parts.values() if (body := part.continued()) is not None]
         extensions = submit.extensions | encode_extensions(changed)
         return msgspec.structs.replace(submit, tokens=tokens, extensions=extensions)
 
     def part(self, kind: type[Part]) -> Part | None:
         """The part of this kind that the answer has, if its request asked for it."""
-        return next((part for part in self.parts if isinstance(part, kind)), None)
+        return next((part for part in self.parts.values() if isinstance(part, kind)), None)
 
     def fail(self, error: Exception) -> None:
         """End with ``error``, unless it has ended already."""
@@ -197,7 +219,9 @@ class RequestActor:
         arrival = self.submit.arrival_ns
         admitted = arrival + 1000 * last.queued_us if self.first_ns else 0
         prompt_tokens = self.submit.prompt_length
-        usage = msgspec.structs.replace(_usage(last), prompt_tokens=prompt_tokens)
+        usage = msgspec.structs.replace(
+            _usage(last, self.parts.values()), prompt_tokens=prompt_tokens
+        )
         return Outcome(finish, usage, Timing(arrival, admitted, self.first_ns, self.end_ns))
 
     async def next_update(self) -> Update | None:
@@ -207,6 +231,7 @@ class RequestActor:
             PyengineError: The request failed; raised after all that came before was shown.
             Exception: What the sink raised.
         """
+        self._done_with()
         while not self.unseen and not self.ended:
             self.waiter = asyncio.get_running_loop().create_future()
             try:
@@ -221,6 +246,12 @@ class RequestActor:
             raise self.error
         return None
 
+    def coming(self) -> "tuple[str, array[int]]":
+        """The text that came since the last update, and its tokens; both stay."""
+        fresh = self.fresh
+        text = fresh[0] if len(fresh) == 1 else "".join(fresh)
+        return text, self.tokens[self.shown :]
+
     def take_text(self) -> str:
         """The text that came since the last update; its tokens are shown with it."""
         text = "".join(self.fresh)
@@ -228,6 +259,7 @@ class RequestActor:
         self.text.add(text)
         self.shown = len(self.tokens)
         self.unseen = False
+        self.taken_ns, self.committed_ns = self.taken_ns or self.committed_ns, 0
         return text
 
     def take_update(self) -> Update:
@@ -243,9 +275,13 @@ class RequestActor:
             last.finish if last.finish in ("stop", "length") else None,
             last.stop_string,
             last.stop_token,
-            _usage(last),
+            _usage(last, self.parts.values()),
             () if last.finish in ("refused", "overloaded", "error") else _lines(notices),
-            **(_merged(part.update(text) for part in self.parts) if self.parts else _NO_FIELDS),
+            **(
+                _merged(part.update(text) for part in self.parts.values())
+                if self.parts
+                else _NO_FIELDS
+            ),
         )
 
     async def completion(self) -> Completion:
@@ -260,10 +296,20 @@ class RequestActor:
             last.finish,
             last.stop_string,
             last.stop_token,
-            _usage(last),
+            _usage(last, self.parts.values()),
             _lines(self.notices),
-            **_merged(part.completion() for part in self.parts),
+            **_merged(part.completion() for part in self.parts.values()),
         )
+
+    def _done_with(self) -> None:
+        """The reader is done with what it has taken: it was written, or handled."""
+        if self.taken_ns:
+            if self.timeline is not None:
+                since, number = self.delivered_ns or self.submit.arrival_ns, self.submit.key.number
+                self.delivered_ns = self.timeline.delivered(
+                    self.taken_ns, since, not self.delivered_ns, number
+                )
+            self.taken_ns = 0
 
     def _wake(self) -> None:
         if self.waiter is not None and not self.waiter.done():

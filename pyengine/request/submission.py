@@ -14,6 +14,7 @@ from pyengine._core import Stage, Timeline
 from pyengine.errors import ContextLengthError, InvalidRequestError
 from pyengine.messages import Extension, RequestKey, Submit, encode_extensions
 from pyengine.queues import EngineInfo
+from pyengine.request.adapters import AdapterNames
 from pyengine.request.arguments import packed, wrong_type
 from pyengine.request.features.feature import Asked
 from pyengine.request.features.registry import FEATURES
@@ -28,10 +29,14 @@ class RequestBuilder:
     Attributes:
         tokenizer: The model's tokenizer.
         timeline: Takes the spans of tokenizing.
+        adapters: The adapters that there are, by name.
     """
 
-    def __init__(self, tokenizer: Tokenizer, timeline: Timeline) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, timeline: Timeline, adapters: AdapterNames | None = None
+    ) -> None:
         self.tokenizer = tokenizer
+        self.adapters = AdapterNames() if adapters is None else adapters
         self.timeline = timeline
 
     def tokens(self, text: str, info: EngineInfo, *, add_special_tokens: bool = True) -> list[int]:
@@ -64,7 +69,7 @@ class RequestBuilder:
         token_ids = packed("prompt", ids, info.vocab_size)
         if not token_ids:
             raise InvalidRequestError("the prompt is empty", param="prompt")
-        asked = Asked(params, len(token_ids), self.tokenizer, info)
+        asked = Asked(params, len(token_ids), self.tokenizer, info, self.adapters)
         made = [feature.ask(asked, options) for feature in FEATURES]
         extensions = [extension for extension in made if extension is not None]
         now, timeout = time.monotonic_ns(), options.timeout

@@ -22,6 +22,7 @@ ChatFormatName = Literal[
     "deepseek_r1",
     "deepseek_v3",
     "deepseek_v31",
+    "functionary",
     "gemma4",
     "gemma_json",
     "gemma_tool_code",

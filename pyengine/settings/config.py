@@ -41,8 +41,9 @@ class EngineConfig:
         model: Folder in Hugging Face format, GGUF file, or hub name, to which ``@revision`` may be
             added; None is the demo model of the package.
         load_format: ``auto`` reads the model's weights; ``dummy`` fills them at random, for
-            measuring: a folder needs none then, and ``model`` may also be ``llama-3-8b`` or
-            ``llama-3-70b``, the sizes of those models with the demo model's tokenizer.
+            measuring: a folder needs none then, and ``model`` may also be ``llama-3-8b``,
+            ``llama-3-70b``, ``qwen3.5-0.8b``, ``qwen3.5-35b-a3b`` or ``glm-4.7-flash``, the
+            sizes of those models with the demo model's tokenizer.
         served_name: Names that the model answers to; none takes the folder's or the hub's. An
             answer has the name that was asked for, metrics and logs have the first.
         chat_format: How the model marks tool calls and reasoning, by the names of
@@ -71,6 +72,7 @@ class EngineConfig:
         kv_cache_dtype: Type of the KV cache on a GPU; ``float8_e4m3`` takes the checkpoint's
             scales, or 1; ``auto`` is ``dtype``. The CPU supports only ``auto``.
         num_blocks: Blocks of the KV cache, in all layers; None takes what ``kv_cache_mib`` holds.
+            States of sequences take pages of these blocks.
         block_size: Tokens in a block.
         max_context: Longest prompt and answer together, in tokens; None takes the model's. Only
             the simulated device takes more than that.
@@ -81,6 +83,10 @@ class EngineConfig:
             tokens later. None is 32 on the CPU, where each token makes a step longer, and elsewhere
             the whole budget.
         prefix_cache: Share the blocks of equal prompt prefixes.
+        snapshot_interval: Tokens between the snapshots of a sequence's state that prompts can begin
+            from, where layers of the model have states; 0 takes them only at the ends of prompts
+            and where prompts part. None takes one for as many tokens as have keys and values
+            of the same weight, but 512 or more.
         attention: Attention backend on a GPU; ``auto`` takes the fastest that the machine supports.
         gpu_memory_fraction: Share of a GPU's memory that the engine may take; None is 0.9.
         graph_memory_mib: Memory of CUDA graphs in MiB; beyond it the least recently used are
@@ -102,7 +108,8 @@ class EngineConfig:
         step_timeout_s: Seconds that one step may take. An engine that takes longer counts as hung,
             and is replaced where it runs in a process of its own; so is one whose process has
             not run at all for that time, or for 30 seconds if that is less.
-        grammar_timeout_s: Seconds that a grammar may take to compile.
+        grammar_timeout_s: Seconds of CPU time that a grammar may take to compile. A request waits
+            four times as long for it; then it is told to come again, and the grammar is kept.
         grammar_cache_mib: Memory of compiled grammars that are kept.
         simulated_step_ms: Milliseconds that a step of the simulated device takes.
         simulated_acceptance: Share of draft tokens that are right on the simulated device, for
@@ -112,6 +119,9 @@ class EngineConfig:
         logits_processors: Logits processors that requests may ask for, as ``module:name`` of a
             class or function that the engine's process imports; see
             :mod:`pyengine.logits_processors`.
+        adapter: Low-rank adapters to load at the start, as ``name=folder`` each.
+        adapter_memory_mib: Memory of loaded adapters in MiB; beyond it the least recently used ones
+            give way, and are loaded again when a request asks for them.
 
     Raises:
         ConfigError: A value is out of its range; the message names it.
@@ -140,6 +150,7 @@ class EngineConfig:
     prefill_chunk: int | None = None
     prefill_beside_decodes: int | None = None
     prefix_cache: bool = True
+    snapshot_interval: int | None = None
     attention: AttentionName = "auto"
     gpu_memory_fraction: float | None = None
     graph_memory_mib: int | None = None
@@ -156,6 +167,8 @@ class EngineConfig:
     simulated_acceptance: float = 0.0
     simulated_draft_ms: float = 0.0
     logits_processors: tuple[str, ...] = ()
+    adapter: tuple[str, ...] = ()
+    adapter_memory_mib: int = 1024
     # Tests of drafts set it to False: every row then has as many drafts as there may be.
     _adaptive_drafts: bool = True
 
@@ -335,6 +348,7 @@ _POSITIVE = (
     "tensor_parallel",
     "threads",
     "grammar_cache_mib",
+    "adapter_memory_mib",
 )
 
 
@@ -346,6 +360,8 @@ _RULES: tuple[Rule[EngineConfig], ...] = (
         "above 0 and at most 1",
         lambda c: c.gpu_memory_fraction is None or 0 < c.gpu_memory_fraction <= 1,
     ),
+    Rule("adapter", "name=folder each", lambda c: all("=" in each for each in c.adapter)),
+    Rule("snapshot_interval", "0 or more", lambda c: (c.snapshot_interval or 0) >= 0),
     Rule("graph_memory_mib", "0 or more", lambda c: (c.graph_memory_mib or 0) >= 0),
     Rule("max_draft", f"from 0 to {MAX_DRAFT}", lambda c: 0 <= c.max_draft <= MAX_DRAFT),
     Rule("step_timeout_s", "above 0", lambda c: c.step_timeout_s > 0),

@@ -44,6 +44,9 @@ class ServerConfig:
         body_bytes: Longest request body.
         file_bytes: Longest file that is uploaded.
         max_connections: Most connections at once, of each worker.
+        idle_seconds: How long a connection stays open without a request, or with a part of its
+            head. More than a proxy keeps its connections: it would send a request into one that is
+            being closed.
         max_prompts: Most prompts of one completions request.
         max_choices: Most answers of one request: prompts times ``n``.
         max_tools: Most tools of one request.
@@ -83,9 +86,10 @@ class ServerConfig:
     body_bytes: int = 4 << 20
     file_bytes: int = 64 << 20
     max_connections: int = 8192
+    idle_seconds: float = 75.0
     max_prompts: int = 128
     max_choices: int = 128
-    max_tools: int = 128
+    max_tools: int = 1024
     unknown_fields: UnknownFields = "refuse"
     max_messages: int = 10_000
     trust_request_chat_template: bool = False
@@ -106,14 +110,11 @@ class ServerConfig:
     def from_environment(cls, **overrides: Any) -> Self:
         """The configuration from ``PYENGINE_<NAME>`` variables, under ``overrides`` that are given.
 
-        Args:
-            overrides: None and an empty tuple are not given.
-
         Raises:
             ConfigError: A variable does not read as its type, or a value is out of its range.
         """
         values = settings_from_environment(SERVER_TYPES)
-        values |= {name: value for name, value in overrides.items() if value not in (None, ())}
+        values |= {name: value for name, value in overrides.items() if value is not None}
         return cls(**values)
 
     @property
@@ -154,6 +155,7 @@ _RULES: tuple[Rule[ServerConfig], ...] = (
     _file("tls_key"),
     Rule("tls_cert", "given with 'tls_key'", lambda c: (c.tls_cert is None) == (c.tls_key is None)),
     Rule("drain_seconds", "0 or more", lambda c: c.drain_seconds >= 0),
+    Rule("idle_seconds", "over 0", lambda c: c.idle_seconds > 0),
     Rule("store_bytes", "0 or more", lambda c: c.store_bytes >= 0),
     Rule("store_seconds", "over 0", lambda c: c.store_seconds > 0),
     Rule(

@@ -11,7 +11,7 @@ class ExpertLoad(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         layer: Which of the model, from 0.
-        tokens: Of each expert.
+        tokens: The tokens of each expert.
     """
 
     layer: int

@@ -19,6 +19,12 @@ class HistogramTotal(msgspec.Struct, array_like=True, frozen=True):
     counts: list[int]
     sum: int
 
+    def since(self, earlier: "HistogramTotal") -> "HistogramTotal":
+        """The difference to ``earlier``, of the same distribution; an empty one had no values."""
+        before = earlier.counts or [0] * len(self.counts)
+        counts = [now - then for now, then in zip(self.counts, before, strict=True)]
+        return HistogramTotal(self.bounds, counts, self.sum - earlier.sum)
+
     @property
     def count(self) -> int:
         """Number of values."""
@@ -36,7 +42,7 @@ class HistogramTotal(msgspec.Struct, array_like=True, frozen=True):
         above the last bound counts as that.
         """
         cumulated = list(accumulate(self.counts))
-        if not cumulated[-1]:
+        if not cumulated or not cumulated[-1]:
             return 0.0
         rank = share * cumulated[-1]
         at = bisect_left(cumulated, rank)

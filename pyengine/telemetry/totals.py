@@ -6,6 +6,8 @@ from typing import Self
 import msgspec
 
 from pyengine._core import STEP_BOUNDS_NS, Accountant
+from pyengine.telemetry.histogram import HistogramTotal
+from pyengine.telemetry.host import HostUse
 
 STEP_BOUNDS_S: tuple[float, ...] = tuple(bound * 1e-9 for bound in STEP_BOUNDS_NS)
 """Upper bounds of the step-time histogram in seconds; what is longer than all counts behind it."""
@@ -34,6 +36,9 @@ class StageTotal(msgspec.Struct, array_like=True, gc=False, frozen=True):
         return self.exposed_ns + self.overlapped_ns
 
 
+_NONE = HistogramTotal([], [], 0)
+
+
 class Totals(msgspec.Struct, array_like=True, frozen=True):
     """Where the time went since the engine started, or between two of these (:meth:`since`).
 
@@ -42,7 +47,7 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         wall_ns: Nanoseconds that are accounted for.
-        busy_ns: Of those, how many the device was busy.
+        busy_ns: How many of those nanoseconds the device was busy.
         steps: Steps of the device.
         steps_ns: Their times added up: each from the end of the one before, less idle time.
         step_histogram: Steps up to each of :data:`STEP_BOUNDS_S`, not cumulated; last the longer.
@@ -50,6 +55,9 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
         lost: Spans that were overwritten before they were read.
         span_cost_ns: What recording a span costs its thread, as measured at the start.
         stages: Every stage that occurred, by track.
+        host: The cores that the engine's threads had and waited for.
+        lengths: How many nanoseconds the spans of some stages took, by stage: ``first_token``,
+            ``next_token``, ``deliver`` and ``loop_lag``.
     """
 
     wall_ns: int
@@ -61,6 +69,8 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
     lost: int
     span_cost_ns: float
     stages: list[StageTotal]
+    host: HostUse = msgspec.field(default_factory=HostUse)
+    lengths: dict[str, HistogramTotal] = {}
 
     @classmethod
     def of(cls, accountant: Accountant, span_cost_ns: float) -> Self:
@@ -76,6 +86,8 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
             stats["lost"],
             span_cost_ns,
             [StageTotal(*stage) for stage in stats["stages"]],
+            HostUse.of_engine(),
+            {stage: HistogramTotal(*lengths) for stage, lengths in stats["lengths"].items()},
         )
 
     def since(self, earlier: "Totals") -> "Totals":
@@ -107,6 +119,11 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
             self.lost - earlier.lost,
             self.span_cost_ns,
             [total for total in stages if total.count or total.total_ns],
+            self.host.since(earlier.host),
+            {
+                stage: now.since(earlier.lengths.get(stage, _NONE))
+                for stage, now in self.lengths.items()
+            },
         )
 
     def of_track(self, track: str) -> list[StageTotal]:

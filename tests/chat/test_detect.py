@@ -26,6 +26,7 @@ DEEPSEEK = "'<｜tool▁calls▁begin｜>'"
         ("<tool_call></think>", "qwen3"),
         ("<tool_call>\n<function=x>", "qwen3_coder"),
         ("<tool_call>\n<function=x> {{ '</think>' }}", "qwen3_coder_thinking"),
+        (LLAMA + "<{start_tag}={function_name}>{parameters} <function=x>{", "functionary"),
         (LLAMA + '"parameters"', "llama3_json"),
         (LLAMA + '"parameters" [func_name1(a=1)]', "llama_pythonic"),
         ("<|header_start|> [func_name1(a=1)]", "llama4_pythonic"),

@@ -78,6 +78,12 @@ CASES: list[tuple[str, str, tuple[str, str, list[tuple[str, Any]]]]] = [
     ("qwen3_coder", "<function=now>\n</function>", ("", "", [("now", {})])),
     ("qwen3_coder", "<function=rm>\n</function>", ("<function=rm>\n</function>", "", [])),
     (
+        "functionary",
+        'I look.<function=get_weather>{"city": "Paris"}</function><function=now>{}</function>',
+        ("I look.", "", [(W, PARIS), ("now", {})]),
+    ),
+    ("functionary", "<function=rm>{}</function>", ("<function=rm>{}</function>", "", [])),
+    (
         "llama3_json",
         '{"name": "get_weather", "parameters": {"city": "Paris"}}',
         ("", "", [(W, PARIS)]),

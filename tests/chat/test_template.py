@@ -188,6 +188,28 @@ def test_several_templates_by_name(tmp_path: Path) -> None:
         ChatTemplate.from_folder(tmp_path)
 
 
+def test_templates_beside_the_default_one_and_tokens_of_the_map(tmp_path: Path) -> None:
+    more = tmp_path / "additional_chat_templates"
+    more.mkdir()
+    (more / "tool_use.jinja").write_text("{{ eos_token }}t")
+    with pytest.raises(ModelLoadError, match=r"\['tool_use'\] but no default"):
+        ChatTemplate.from_folder(tmp_path)
+    _folder(
+        tmp_path,
+        chat_template_jinja="{{ bos_token }}d",
+        special_tokens_map_json={"bos_token": {"content": "<s>"}, "eos_token": "<map>"},
+        tokenizer_config_json={"eos_token": "</s>"},
+    )
+    found = ChatTemplate.from_folder(tmp_path)
+    assert found is not None
+    assert found.render([]) == "<s>d"
+    assert found.render([], TOOLS) == "</s>t"
+    _folder(tmp_path, tokenizer_config_json={"chat_template": ["{{ bos_token }}"]})
+    (tmp_path / "chat_template.jinja").unlink()
+    with pytest.raises(ModelLoadError, match="a list of objects with 'name'"):
+        ChatTemplate.from_folder(tmp_path)
+
+
 def test_malformed_files(tmp_path: Path) -> None:
     _folder(tmp_path, tokenizer_config_json="{")
     with pytest.raises(ModelLoadError, match="tokenizer_config"):

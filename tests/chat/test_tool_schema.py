@@ -81,6 +81,34 @@ def test_only_objects_are_arguments(parameters: Any) -> None:
     assert not matches(grammar, '"Paris"')
 
 
+@pytest.mark.parametrize("draft", ["04", "06", "07"])
+def test_arguments_are_objects_beside_a_ref_of_old_drafts(draft: str) -> None:
+    """These drafts ignore what stands beside ``$ref``, ``type`` included."""
+    parameters = {
+        "$schema": f"http://json-schema.org/draft-{draft}/schema#",
+        "$ref": "#/definitions/A",
+        "definitions": {
+            "A": {"properties": {"x": {"type": "integer"}, "y": {"$ref": "#/definitions/A"}}}
+        },
+    }
+    for given in (parameters, {**parameters, "type": "object", "required": ["z"]}):
+        grammar = arguments_of(Tool("f", parameters=given, strict=True))
+        assert matches(grammar, '{"x": 1, "y": {"x": 2}}')
+        assert matches(grammar, "{}")
+        for wrong in ('"text"', "12", "[1]", '{"x": "a"}'):
+            assert not matches(grammar, wrong)
+
+
+def test_a_ref_of_an_old_draft_must_allow_objects() -> None:
+    parameters = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$ref": "#/definitions/A",
+        "definitions": {"A": {"type": "string"}},
+    }
+    with pytest.raises(InvalidRequestError, match="object"):
+        Tool("f", parameters=parameters).schema  # noqa: B018
+
+
 def test_many_warnings_are_counted() -> None:
     tool = Tool("f", parameters=_object(properties={f"p{i}": {"type": "any"} for i in range(20)}))
     assert len(tool.warnings) == 9

@@ -88,7 +88,7 @@ def test_a_plot(url: str, pyengine: Command, tmp_path: Path) -> None:
     if find_spec("matplotlib") is None:
         done = pyengine(*asked)
         assert done.returncode == 1
-        assert "pyengine[plot]" in done.stderr
+        assert "pyengine-llm[plot]" in done.stderr
         return
     assert pyengine(*asked).returncode == 0
     assert "time to the first token" in (tmp_path / "found.svg").read_text()

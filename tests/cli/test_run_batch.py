@@ -46,7 +46,7 @@ def test_all_endpoints_and_failures(tmp_path: Path) -> None:
             request(2, "/v1/completions", prompt="a", max_tokens=3),
             request(3, "/v1/responses", input="a", max_output_tokens=3),
             request(4, "/v1/messages", max_tokens=3, messages=[{"role": "user", "content": "a"}]),
-            request(5, "/v1/completions", prompt="a", max_tokens=-1),
+            request(5, "/v1/completions", prompt="a", max_tokens=-7),
             request(6, "/v1/completions", prompt="a", model="other"),
         ],
     )

@@ -44,6 +44,16 @@ def test_arguments_out_of_range_are_refused() -> None:
         time_requests(kv, u32([1, 2, 3, 4]), 3)
 
 
+def test_groups_are_taken_by_kind() -> None:
+    groups = [("full", 1, 0), ("window", 2, 8), ("state", 0, 3)]
+    assert KvAllocator(12, 2, True, groups).counts() == (12, 0, 0)
+    assert KvAllocator(12, 2, True, [("latent", 1, 0)]).counts() == (12, 0, 0)
+    with pytest.raises(ValueError, match='no cache group of kind "rolling"'):
+        KvAllocator(12, 2, True, [("rolling", 1, 0)])
+    with pytest.raises(ValueError, match="one group of states at most, of pages and without"):
+        KvAllocator(12, 2, True, [("full", 1, 0), ("state", 1, 3)])
+
+
 def test_too_many_blocks_are_a_memory_error_and_none_is_held() -> None:
     kv = KvAllocator(4, 2)
     with pytest.raises(MemoryError, match="5 are needed, 4 are free or cached"):

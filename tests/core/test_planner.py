@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from pyengine._core import KvAllocator, Mailbox, MailboxClosed, Planner, StepLayout
+from pyengine._core import NO_SLOT, KvAllocator, Mailbox, MailboxClosed, Planner, StepLayout
 from pyengine.messages import RequestKey, Submit, encode_abort, encode_submit
 from pyengine.model.batch import StepBuffers
 from pyengine.sampling import SamplingParams, pack_sampling
@@ -65,10 +65,17 @@ class Engine:
     """A planner between two mailboxes, and a device that keeps tokens where a real one keeps KV."""
 
     def __init__(
-        self, *, num_blocks: int = 64, depth: int = 1, mailbox: int = 1 << 16, **limits: Any
+        self,
+        *,
+        num_blocks: int = 64,
+        depth: int = 1,
+        mailbox: int = 1 << 16,
+        state_pages: int = 0,
+        **limits: Any,
     ) -> None:
-        self.allocator = KvAllocator(num_blocks, BLOCK)
-        self.layout = StepLayout(64, 8, 64, vocab_size=50)
+        states = [("state", 0, state_pages)] if state_pages else []
+        self.allocator = KvAllocator(num_blocks, BLOCK, True, [("full", 1, 0), *states])
+        self.layout = StepLayout(64, 8, 64, vocab_size=50, states=state_pages > 0)
         self.inbox = Mailbox(1 << 16)
         self.outbox = Mailbox(mailbox)
         self.planner = Planner(
@@ -172,7 +179,9 @@ def prompts(count: int, seed: int = 0) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
-@pytest.mark.parametrize("limits", [{}, {"num_blocks": 18}, {"prefill_chunk": 5}])
+@pytest.mark.parametrize(
+    "limits", [{}, {"num_blocks": 18}, {"prefill_chunk": 5}, {"num_blocks": 28, "state_pages": 5}]
+)
 def test_every_request_gets_its_tokens(depth: int, limits: dict[str, int]) -> None:
     engine = Engine(depth=depth, **limits)
     asked = prompts(30)
@@ -186,6 +195,12 @@ def test_every_request_gets_its_tokens(depth: int, limits: dict[str, int]) -> No
     assert engine.planner.stats()["finished_stop"] > 0
 
 
+def numbers_of(step: StepBuffers) -> list[int]:
+    """The numbers of a step, without the zeros behind them."""
+    numbers: list[int] = np.trim_zeros(step.header, "b").tolist()
+    return numbers
+
+
 def test_a_step_is_written_as_the_layout_says() -> None:
     engine = Engine()
     asked = SamplingParams(temperature=0.5, top_k=7, top_p=0.9, min_p=0.1)
@@ -195,7 +210,7 @@ def test_a_step_is_written_as_the_layout_says() -> None:
     engine.planner.drain(engine.inbox)
     v = engine.spare[0]
     assert engine.planner.plan(engine.buffer) == 1
-    assert v.header.tolist() == [1, 6, 1, 2, 0, 6, 6, 1, 0, 1] + [0] * 14
+    assert numbers_of(v) == [1, 6, 1, 2, 0, 6, 6, 1, 0, 1]
     assert v.token_ids[:6].tolist() == [1, 2, 3, 4, 5, 6]
     assert v.positions[:6].tolist() == [0, 1, 2, 3, 4, 5]
     pages = v.page_indices[:2]
@@ -213,9 +228,49 @@ def test_a_step_is_written_as_the_layout_says() -> None:
     assert (v.logit_token[0], v.mask_row[0]) == (5, -1)
     # The next step is planned before the token is known: the device fills it in.
     assert engine.planner.plan(engine.buffer) == 1
-    assert v.header.tolist() == [1, 1, 1, 2, 1, 1, 7, 2, 0, 1, 0, 0, 1] + [0] * 11
+    assert numbers_of(v) == [1, 1, 1, 2, 1, 1, 7, 2, 0, 1, 0, 0, 1]
     assert (v.feed_token[0], v.feed_sequence[0]) == (0, v.row_sequence[0])
     assert engine.planner.stats()["in_flight"] == 2
+
+
+def test_a_step_says_where_states_are() -> None:
+    engine = Engine(state_pages=3)
+    engine.inbox.send(encode_submit(submit(1, range(1, 15), max_tokens=1)))
+    engine.planner.drain(engine.inbox)
+    v = engine.spare[0]
+    assert engine.planner.plan(engine.buffer) == 1
+    own, snapshot = v.state_slot[0], v.snapshot_slot[0]
+    assert (v.state_source[0], v.state_accepted[0], v.state_drafts[0]) == (NO_SLOT, 0, 0)
+    assert (v.snapshot_tokens[0], len({own, snapshot, NO_SLOT})) == (14 // BLOCK * BLOCK, 3)
+    engine.execute()
+    engine.commit()
+    engine.inbox.send(encode_submit(submit(2, range(1, 17), max_tokens=1)))
+    engine.planner.drain(engine.inbox)
+    v = engine.spare[0]
+    assert engine.planner.plan(engine.buffer) == 1
+    assert (v.state_source[0], v.num_tokens) == (snapshot, 16 - 14 // BLOCK * BLOCK)
+    assert v.state_slot[0] not in (snapshot, NO_SLOT)
+
+
+def test_states_are_asked_of_the_allocator_and_the_layout_alike() -> None:
+    with_states = KvAllocator(64, 4, True, [("full", 1, 0), ("state", 0, 3)])
+    for allocator, states, interval, error in (
+        (with_states, False, 0, "only the KV cache has states"),
+        (KvAllocator(64, 4), True, 0, "only the step layout has states"),
+        (with_states, True, 6, "snapshot_interval is 6"),
+    ):
+        layout = StepLayout(64, 8, 64, vocab_size=50, states=states)
+        with pytest.raises(ValueError, match=error):
+            Planner(
+                allocator,
+                layout,
+                Mailbox(1 << 16),
+                max_sequences=8,
+                max_tokens_per_step=64,
+                max_context=200,
+                max_waiting=100,
+                snapshot_interval=interval,
+            )
 
 
 def test_fields_are_aligned_and_disjoint() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pyengine._core import StepLayout
+from pyengine._core import NO_SLOT, StepLayout
 from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.start.warm_up import write_step
 
@@ -33,6 +33,18 @@ def test_padding_rows_get_tokens_of_no_sequence(layout: StepLayout) -> None:
     assert step.kv_length[:8].tolist() == [4, 2, 0, 0, 0, 0, 0, 0]
     assert step.page_indptr[:9].tolist() == [0, 1, 2, 2, 2, 2, 2, 2, 2]
     assert step.slot_mapping[6:8].tolist() == [-1, -1]
+
+
+def test_padding_rows_have_no_state() -> None:
+    layout = StepLayout(32, 8, 40, vocab_size=50, states=True)
+    step = StepBuffers(layout)
+    write_step(step, [1, 1, 1], 16, 3)
+    step.state_slot[:], step.snapshot_slot[:] = 5, 6
+    layout.pad(step.memory, 8, 8, 3)
+    assert step.state_slot.tolist() == [5, 5, 5] + 5 * [NO_SLOT]
+    assert step.snapshot_slot.tolist() == [6, 6, 6] + 5 * [NO_SLOT]
+    assert step.state_source[3:].tolist() == 5 * [NO_SLOT]
+    assert step.state_drafts[3:].tolist() == step.state_accepted[3:].tolist() == 5 * [0]
 
 
 def test_buffers_of_another_layout_are_refused(layout: StepLayout) -> None:

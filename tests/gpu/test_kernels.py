@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from pyengine._core import StepHeader  # noqa: E402
+from pyengine._core import step_numbers  # noqa: E402
 from pyengine.kernels import feed  # noqa: E402
 from pyengine.kernels.layers import activation, head_norm, norm, quantize, rope  # noqa: E402
 from pyengine.kernels.sampling import penalties, top_logprobs  # noqa: E402
@@ -185,8 +185,8 @@ def launches() -> dict[str, tuple[Callable[[], None], list[Any]]]:
     angles, positions = normal(100, DIM), integers(0, 100, 9)
     keys, values = (normal(4, BLOCK_SIZE, KV_HEADS, DIM, seed=seed) for seed in range(2))
     slots = torch.arange(9, device="cuda").int() * 5 - 1
-    header = torch.zeros(16, dtype=torch.int64, device="cuda")
-    header[StepHeader.NUM_FEEDS] = 3
+    header = torch.zeros(len(step_numbers()), dtype=torch.int64, device="cuda")
+    header[step_numbers()["num_feeds"]] = 3
     ids, place = integers(0, 9, 9), torch.randperm(9, device="cuda").int()
     last = ids + 20
     logits, chosen = normal(3, VOCABULARY), integers(0, VOCABULARY, 3)

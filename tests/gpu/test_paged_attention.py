@@ -12,7 +12,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from pyengine.kernels.attention.paged import Pages  # noqa: E402
-from pyengine.kernels.attention.reference import attention_reference  # noqa: E402
 from pyengine.model.batch import StepBuffers  # noqa: E402
 from pyengine.model.torch.attention.selection import (  # noqa: E402
     NAMES,
@@ -21,6 +20,7 @@ from pyengine.model.torch.attention.selection import (  # noqa: E402
     refusal,
 )
 from pyengine.model.torch.attention.spec import AttentionSpec  # noqa: E402
+from tests.attention_reference import attention_reference  # noqa: E402
 from tests.model.flashinfer_bench import all_calls  # noqa: E402
 from tests.model.paged_steps import FIELDS, Step, fill, layer_of, layout_of, pad, random_table  # noqa: E402
 

@@ -19,6 +19,7 @@ from pyengine.model.torch.attention.selection import NAMES, detect, refusal
 from pyengine.model.torch.device.graphs import CAPTURE_AFTER, CAPTURE_INTERVAL
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start.gpu import start_on_gpu
+from pyengine.settings.choices import AttentionName, Dtype
 from pyengine.settings.config import EngineConfig
 from tests.answers import assert_nothing_is_left, settled
 from tests.model.llamas import Loop, Sequence
@@ -90,7 +91,7 @@ async def ask_all(engine: AsyncEngine, params: SamplingParams = GREEDY) -> list[
 @pytest.mark.parametrize("attention", EXACT)
 async def test_greedy_tokens_in_float32_equal_the_cpus(
     reference: tuple[Path, list[list[int]]],
-    attention: str,
+    attention: AttentionName,
     setting: str,
     runners: list[TorchRunner],
 ) -> None:
@@ -115,7 +116,7 @@ async def test_greedy_tokens_in_float32_equal_the_cpus(
 
 @pytest.mark.parametrize("attention", BACKENDS)
 async def test_graphs_change_no_token(
-    reference: tuple[Path, list[list[int]]], attention: str, runners: list[TorchRunner]
+    reference: tuple[Path, list[list[int]]], attention: AttentionName, runners: list[TorchRunner]
 ) -> None:
     """Rows may be padded to another bucket; every kernel computes a row by itself.
 
@@ -141,9 +142,9 @@ async def test_graphs_change_no_token(
 
 @pytest.mark.parametrize("attention", [each for each in BACKENDS if each != "torch"])
 async def test_drafts_that_are_planned_ahead_change_no_token(
-    reference: tuple[Path, list[list[int]]], attention: str, runners: list[TorchRunner]
+    reference: tuple[Path, list[list[int]]], attention: AttentionName, runners: list[TorchRunner]
 ) -> None:
-    """The model drafts for itself; with FlashInfer what follows drafts in flight is Triton's."""
+    """The model drafts for itself."""
     folder, expected = reference
     exact = attention in EXACT
     given: dict[str, Any] = {"dtype": "float32" if exact else "bfloat16", "kv_cache_mib": 64}
@@ -163,11 +164,7 @@ async def test_drafts_that_are_planned_ahead_change_no_token(
     assert same >= len(expected) // 2
     assert report["accepted_draft_model"] > 0.8 * report["drafted_draft_model"] > 100
     assert report["free"] + report["cached"] == report["num_blocks"]
-    ahead = runners[1]
-    assert ahead.moves_rows
-    assert ahead.graphs is not None
-    behind = [key for key in ahead.graphs._kept if "moved_" in str(key)]
-    assert exact or behind
+    assert runners[1].graphs is not None
 
 
 def step_logits(runner: TorchRunner, tokens: list[int], chunk: int) -> torch.Tensor:
@@ -190,7 +187,7 @@ TOLERANCES = [
 @pytest.mark.parametrize("attention", BACKENDS)
 @pytest.mark.parametrize(("dtype", "kv_cache_dtype", "tolerance"), TOLERANCES)
 def test_logits_are_close_to_transformers(
-    attention: str, dtype: str, kv_cache_dtype: str, tolerance: float, tmp_path: Path
+    attention: AttentionName, dtype: str, kv_cache_dtype: str, tolerance: float, tmp_path: Path
 ) -> None:
     """The tolerance is a share of the logits' deviation: bf16 0.06, fp16 0.02, fp8 cache 0.5."""
     model = random_llama(tmp_path, initializer_range=0.12, head_dim=64)
@@ -243,7 +240,9 @@ async def ask_the_demo_model(**config: Any) -> list[str]:
 
 @pytest.mark.parametrize("speculation", [None, ()], ids=["drafts", "no drafts"])
 @pytest.mark.parametrize("attention", EXACT)
-async def test_the_demo_model_answers_as_on_the_cpu(attention: str, speculation: Any) -> None:
+async def test_the_demo_model_answers_as_on_the_cpu(
+    attention: AttentionName, speculation: Any
+) -> None:
     """Masks and penalties come late, into steps that overlap."""
     expected = await ask_the_demo_model(device="cpu")
     config = {"device": "cuda", "attention": attention, "speculation": speculation}
@@ -252,13 +251,13 @@ async def test_the_demo_model_answers_as_on_the_cpu(attention: str, speculation:
 
 @pytest.mark.parametrize("attention", BACKENDS)
 async def test_a_seed_gives_the_same_tokens_in_any_company(
-    attention: str, reference: tuple[Path, list[list[int]]]
+    attention: AttentionName, reference: tuple[Path, list[list[int]]]
 ) -> None:
     """Alone and beside others, in buckets of any size, from graphs and without."""
     folder, _ = reference
     params = SamplingParams(temperature=1.0, top_p=0.9, seed=7, max_tokens=20, ignore_eos=True)
     noise = SamplingParams(temperature=1.5, max_tokens=40, ignore_eos=True)
-    dtype = "bfloat16" if attention == "flashinfer" else "float32"
+    dtype: Dtype = "bfloat16" if attention == "flashinfer" else "float32"
     async with AsyncEngine(
         folder, device="cuda", attention=attention, dtype=dtype, kv_cache_mib=64
     ) as engine:
@@ -274,7 +273,9 @@ async def test_a_seed_gives_the_same_tokens_in_any_company(
 
 @pytest.mark.parametrize("attention", BACKENDS)
 async def test_no_step_waits_for_the_device(
-    attention: str, reference: tuple[Path, list[list[int]]], monkeypatch: pytest.MonkeyPatch
+    attention: AttentionName,
+    reference: tuple[Path, list[list[int]]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Eager steps, captures and replays, masks and penalties: torch raises at a synchronous call.
 
@@ -344,7 +345,9 @@ async def test_a_killed_engine_goes_on_where_it_was() -> None:
 
 
 @pytest.mark.parametrize("attention", EXACT)
-async def test_log_probabilities_are_those_of_transformers(attention: str, tmp_path: Path) -> None:
+async def test_log_probabilities_are_those_of_transformers(
+    attention: AttentionName, tmp_path: Path
+) -> None:
     model = random_llama(tmp_path, seed=3, head_dim=64)
     given: dict[str, Any] = {"max_tokens": 24, "ignore_eos": True}
     config: dict[str, Any] = {"dtype": "float32", "attention": attention, "kv_cache_mib": 64}

@@ -38,7 +38,10 @@ def _whole(text: str) -> int:
     return int(float(text))
 
 
-@pytest.mark.parametrize("whitespace", COMMAS)
+@pytest.mark.parametrize(
+    "whitespace",
+    [pytest.param(w, marks=() if w == "flexible" else pytest.mark.slow) for w in COMMAS],
+)
 def test_no_value_comes_twice_however_it_is_written(whitespace: str) -> None:
     schema = _unique({})
     compiled, comma = _compiled(schema, whitespace=whitespace), COMMAS[whitespace]

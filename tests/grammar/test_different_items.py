@@ -21,7 +21,10 @@ def _taken(compiled: Any, text: str) -> bool:
     return demo().accepted(compiled, text) is None
 
 
-@pytest.mark.parametrize("whitespace", ["single_line", "compact", "flexible"])
+@pytest.mark.parametrize(
+    "whitespace",
+    ["flexible", *(pytest.param(w, marks=pytest.mark.slow) for w in ("single_line", "compact"))],
+)
 def test_no_value_comes_twice_however_it_is_written(whitespace: str) -> None:
     items = {"type": ["string", "number", "null"]}
     schema = {"type": "array", "items": items, "uniqueItems": True}

@@ -7,6 +7,7 @@ import pytest
 
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar import Grammar, ebnf, json_schema, regex, structural_tag
+from tests.answers import matches
 from tests.grammar.test_grammar import demo
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "integer"}, "a": {}}}
@@ -39,6 +40,7 @@ def rep(part: Any, least: int = 0, most: int | None = None, separator: Any = Non
     return {"kind": "repeat", "part": part, "min": least, "max": most, "separator": separator}
 
 
+LINE_END = {"kind": "optional", "part": t("\n")}
 MADE = seq(t("<f>"), free("</f>"), t("</f>"))
 
 
@@ -114,18 +116,26 @@ MADE = seq(t("<f>"), free("</f>"), t("</f>"))
             },
             seq(
                 seq(
-                    seq(t("<parameter=a>\n"), free("</parameter>"), t("\n</parameter>")),
-                    {"kind": "optional", "part": t("\n")},
+                    seq(
+                        t("<parameter=a>"),
+                        LINE_END,
+                        free("</parameter>"),
+                        LINE_END,
+                        t("</parameter>"),
+                    ),
+                    LINE_END,
                 ),
                 {
                     "kind": "optional",
                     "part": seq(
                         seq(
-                            t("<parameter=n>\n"),
+                            t("<parameter=n>"),
+                            LINE_END,
                             spelled(json_schema({"type": "integer"}, name="parameter 'n'")),
-                            t("\n</parameter>"),
+                            LINE_END,
+                            t("</parameter>"),
                         ),
-                        {"kind": "optional", "part": t("\n")},
+                        LINE_END,
                     ),
                 },
             ),
@@ -134,6 +144,40 @@ MADE = seq(t("<f>"), free("</f>"), t("</f>"))
 )
 def test_structural_tags(format_: Any, expected: Any) -> None:
     assert tag_of(format_) == expected
+
+
+PARAMETERS = {
+    "type": "object",
+    "properties": {"a": {"type": "string"}, "n": {"type": "integer"}},
+    "required": ["a", "n"],
+}
+STYLES = {
+    "qwen_xml": ("<parameter=a>{}</parameter>", "<parameter=n>{}</parameter>"),
+    "minimax_xml": ('<parameter name="a">{}</parameter>', '<parameter name="n">{}</parameter>'),
+    "deepseek_xml": (
+        '<｜DSML｜parameter name="a" string="true">{}</｜DSML｜parameter>',
+        '<｜DSML｜parameter name="n" string="false">{}</｜DSML｜parameter>',
+    ),
+    "glm_xml": (
+        "<arg_key>a</arg_key><arg_value>{}</arg_value>",
+        "<arg_key>n</arg_key><arg_value>{}</arg_value>",
+    ),
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_styles_write_values_with_and_without_line_ends(style: str) -> None:
+    format_ = {"type": "json_schema", "style": style, "json_schema": PARAMETERS}
+    grammar = structural_tag({"format": format_})
+    a, n = STYLES[style]
+    for between in ("", "\n"):
+        assert matches(grammar, a.format("some text") + between + n.format("12"))
+        assert matches(grammar, a.format("\nsome text\n") + between + n.format("\n12\n"))
+    assert not matches(grammar, a.format("x") + n.format("twelve"))
+    assert not matches(grammar, n.format("1") + a.format("x"))
+    assert not matches(grammar, a.format("x"))
+    others = [each for name, each in STYLES.items() if name != style]
+    assert not any(matches(grammar, a.format("x") + n.format("1")) for a, n in others)
 
 
 def test_the_older_structural_tag() -> None:
@@ -153,7 +197,7 @@ def test_the_older_structural_tag() -> None:
         ({"type": "exclude_token"}, "'exclude_token', which is not supported"),
         ({"type": []}, "not supported"),
         ({"type": "any_text", "exclude": []}, r"format.exclude' is not supported"),
-        ({"type": "json_schema", "json_schema": {}, "style": "glm_xml"}, "glm_xml"),
+        ({"type": "json_schema", "json_schema": {}, "style": "yaml"}, "yaml"),
         ({"type": "json_schema"}, "json_schema"),
         ({"type": "const_string"}, "must be a string"),
         ({"type": "token", "token": 5}, "by number"),

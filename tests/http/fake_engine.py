@@ -5,7 +5,7 @@ It can be held after so many pieces of text, made to fail after so many, and wai
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal, cast
@@ -27,6 +27,7 @@ from pyengine.errors import (
 )
 from pyengine.model.progress import Progress
 from pyengine.model.vectors import VectorSpec
+from pyengine.request.adapters import Adapter
 from pyengine.request.admission import Admission
 from pyengine.request.generation import Generation
 from pyengine.request.generation_config import GenerationConfig
@@ -110,6 +111,10 @@ class FakeEngine(AsyncEngine):
     aborted: int = 0
     closed: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def adapters(self) -> Mapping[str, Adapter]:
+        return {}
 
     @property
     def handler(self) -> ChatHandler:  # type: ignore[override]
@@ -221,6 +226,12 @@ class FakeGeneration:
 
     def pass_updates(self, sink: Callable[[Update], None]) -> None:
         """All updates wake the task here."""
+
+    def pass_text(self, sink: Callable[[str], None], others: object = None) -> None:
+        """As pass_updates."""
+
+    def pass_read(self, reads: object, others: object) -> None:
+        """As pass_updates."""
 
     def take_back(self) -> None:
         """Nothing was given."""

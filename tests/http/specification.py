@@ -24,7 +24,7 @@ from tests.reference import openapi
 BEYOND = frozenset(
     """
     warnings reasoning_content max_model_len default_sampling_params prompt_logprobs
-    prompt_token_ids token_ids
+    prompt_token_ids token_ids obfuscation
     """.split()
 )
 """Fields of the answers that are not OpenAI's: those of other servers, and warnings."""
@@ -226,6 +226,10 @@ def _complete(schemas: dict[str, Any]) -> None:
         entries = made["properties"]["choices"]["items"]["properties"]["logprobs"]["anyOf"][0]
         for name in ("token_logprobs", "top_logprobs"):
             entries["properties"][name]["items"]["nullable"] = True
+    # Custom tools are in whole answers alone.
+    chunk = schemas["ChatCompletionMessageToolCallChunk"]["properties"]
+    chunk["type"]["enum"] = ["function", "custom"]
+    chunk["custom"] = {"type": "object", "properties": {"name": {}, "input": {}}}
     stored = schemas[STORED_CHAT] = copy.deepcopy(schemas[CHAT])
     stored["properties"] |= {name: {} for name in _ASKED.split()}
     stored["required"] = [*stored["required"], "metadata", *_ASKED.split()]

@@ -5,8 +5,13 @@ import ast
 from tests.programs import REPOSITORY
 
 HTTP = REPOSITORY / "pyengine/http"
-# Vectors and scores of documents are no answers of text; jobs in the background stream to a store.
-OTHERS = {"openai/pooling/embeddings.py", "openai/pooling/relevance.py"}
+# Vectors, scores of documents and decisions are no answers of text; jobs in the background stream
+# to a store.
+OTHERS = {
+    "openai/decisions.py",
+    "openai/pooling/embeddings.py",
+    "openai/pooling/relevance.py",
+}
 BACKGROUND = "openai/responses/background.py"
 
 

@@ -143,7 +143,6 @@ async def test_wrong_requests_are_refused(http: httpx.AsyncClient, engine: FakeE
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "user", "content": [{"type": "thinking", "thinking": "x"}]}]},
          "messages[0].content[0]"),
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
         ({"tools": [WEATHER], "tool_choice": {"type": "tool"}}, "tool_choice.name"),
         ({"stop_sequences": [""]}, "stop_sequences"),
         ({"mcp_servers": [{"url": "x"}]}, "mcp_servers"),

@@ -1,6 +1,8 @@
 """Files and batches through OpenAI's client."""
 
 import json
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,16 @@ import pytest
 
 from pyengine.http.access.door import Door
 from pyengine.http.access.source import AccessSource
+from pyengine.http.batches.lines import Malformed, RequestLine, read_lines
+from pyengine.http.batches.run import decode_batch
 from pyengine.http.limits import Limits
 from pyengine.http.serving.server import HttpServer
+from pyengine.http.store.database import Database
 from pyengine.http.store.store import Store, StoreLimits
 from pyengine.settings.config import EngineConfig
 from pyengine.settings.server import ServerConfig
 from tests.http.fake_engine import ANSWER, FakeEngine
+from tests.programs import until
 
 CHAT = "/v1/chat/completions"
 HELLO: Any = [{"role": "user", "content": "hello"}]
@@ -117,6 +123,17 @@ async def test_forms_that_are_refused(
     assert answer.json()["error"]["param"] in (param, "other")
 
 
+@pytest.mark.parametrize("names", [("purpose", "purpose[x]"), ("purpose[x]", "purpose")])
+async def test_field_of_a_form_in_two_forms_is_refused(
+    http: httpx.AsyncClient, names: tuple[str, str]
+) -> None:
+    del http.headers["content-type"]
+    fields = dict.fromkeys(names, "batch")
+    answer = await http.post("/v1/files", data=fields, files={"file": b"{}"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "purpose"
+
+
 async def test_bodies_that_are_no_forms(http: httpx.AsyncClient) -> None:
     assert (await http.post("/v1/files", json={})).status_code == 415
     headers = {"content-type": "multipart/form-data; boundary=x"}
@@ -125,6 +142,10 @@ async def test_bodies_that_are_no_forms(http: httpx.AsyncClient) -> None:
     assert (await http.post("/v1/files", content=b"nothing", headers=headers)).status_code == 400
     del http.headers["content-type"]
     large = {"file": b"x" * 200_000}
+    many = {"purpose": "batch", **{f"field-{number}": "" for number in range(300)}}
+    answer = await http.post("/v1/files", data=many, files={"file": b"{}"})
+    assert answer.status_code == 400
+    assert "more than 100 fields" in answer.json()["error"]["message"]
     answer = await http.post("/v1/files", data={"purpose": "batch"}, files=large)
     assert answer.status_code == 413
     assert "100000" in answer.json()["error"]["message"]
@@ -218,6 +239,32 @@ async def test_malformed_inputs(
     assert not engine.asked
 
 
+@pytest.mark.parametrize("code", ["invalid_json", "too_many_requests"])
+async def test_an_input_is_read_to_its_limits_and_no_further(
+    client: openai.AsyncOpenAI,
+    server: HttpServer,
+    monkeypatch: pytest.MonkeyPatch,
+    code: str,
+) -> None:
+    data = b"x\n" * 40_000 if code == "invalid_json" else encoded(lines(600))
+    read = 0
+
+    def counted(*given: Any) -> Iterator[RequestLine | Malformed]:
+        nonlocal read
+        for line in read_lines(*given):
+            read += 1
+            yield line
+
+    monkeypatch.setattr("pyengine.http.batches.run.read_lines", counted)
+    monkeypatch.setattr("pyengine.http.batches.run.MAX_LINES", 500)
+    done = await ended(client, server, (await begun(client, data)).id)
+    assert done.status == "failed"
+    assert done.errors is not None
+    assert done.errors.data is not None
+    assert {error.code for error in done.errors.data} == {code}
+    assert read == (100 if code == "invalid_json" else 501)
+
+
 async def test_wrong_batches_are_refused_at_once(client: openai.AsyncOpenAI) -> None:
     file = await client.files.create(file=b"x", purpose="user_data")
     given: Any = {"input_file_id": file.id, "endpoint": CHAT, "completion_window": "24h"}
@@ -267,6 +314,78 @@ async def test_a_later_server_goes_on(tmp_path: Path, engine: FakeEngine) -> Non
     await server.stop(0)
 
 
+async def test_a_server_that_lost_its_batch_writes_no_more(
+    tmp_path: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a pause that is longer than its lease."""
+    monkeypatch.setattr("pyengine.http.batches.run._TICK_S", 1e9)
+    path = str(tmp_path / "store")
+    engine.hold_after = 1
+    later = FakeEngine(config=engine.config)
+    servers = []
+    for over in (engine, later):
+        await over.start()
+        server = HttpServer(over, port=0, store=Store(StoreLimits(path=path)))
+        servers.append(server)
+        async with openai.AsyncOpenAI(
+            base_url=f"{await server.start()}/v1", api_key="none", max_retries=0
+        ) as client:
+            if over is engine:
+                made = await begun(client, encoded(lines(12)))
+                await engine.until(lambda: len(engine.running) == 4)
+                database = Database(path, 1 << 30)
+                database._connection.execute("UPDATE objects SET lease = 0")
+                database.close()
+            else:
+                assert (await ended(client, server, made.id)).status == "completed"
+                engine.release()
+                await until(lambda: servers[0].app.batches._running is None)
+                done = await client.batches.retrieve(made.id)
+                assert done.request_counts is not None
+                assert (done.request_counts.completed, done.request_counts.failed) == (12, 0)
+                assert len(await answers(client, done.output_file_id)) == 12
+    assert len(engine.asked) == 4
+    for server in servers:
+        await server.stop(0)
+
+
+async def test_a_store_that_is_locked_for_long_ends_nothing(
+    tmp_path: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyengine.http.store.database._BUSY_S", 0)
+    monkeypatch.setattr("pyengine.http.store.store.LEASE_S", 0)
+    monkeypatch.setattr("pyengine.http.batches.runner._LOOK_S", 0.01)
+    path = str(tmp_path / "store")
+    engine.hold_after = 1
+    await engine.start()
+    server = HttpServer(engine, port=0, store=Store(StoreLimits(path=path)))
+    url = await server.start()
+    locking = sqlite3.connect(path, isolation_level=None)
+    async with (
+        openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client,
+        httpx.AsyncClient(base_url=url) as http,
+    ):
+        made = await begun(client, encoded(lines(12)))
+        await engine.until(lambda: len(engine.running) == 4)
+        locking.execute("BEGIN IMMEDIATE")
+        engine.release()
+        asked = {"model": "org/fake", "input": "Hi"}
+        answer = await http.post("/v1/responses", json=asked)
+        assert answer.status_code == 200
+        assert "is not stored" in answer.json()["warnings"][-1]
+        refused = await http.post("/v1/responses", json={**asked, "store": True})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "store_unavailable")
+        assert (await client.batches.retrieve(made.id)).status == "in_progress"
+        locking.execute("ROLLBACK")
+        done = await ended(client, server, made.id)
+        assert (done.status, done.request_counts and done.request_counts.completed) == (
+            "completed", 12,
+        )  # fmt: skip
+        assert len(await answers(client, done.output_file_id)) == 12
+    locking.close()
+    await server.stop(0)
+
+
 async def test_the_limits_of_a_key_hold(tmp_path: Path, engine: FakeEngine) -> None:
     """The upload and the batch are two of its six requests a minute."""
     keys = '[[keys]]\nname = "alice"\nkey = "sk-alice-1"\nrequests_per_minute = 6\n'
@@ -278,12 +397,12 @@ async def test_the_limits_of_a_key_hold(tmp_path: Path, engine: FakeEngine) -> N
     url = f"{server.url}/v1"
     async with openai.AsyncOpenAI(base_url=url, api_key="sk-alice-1", max_retries=0) as client:
         made = await begun(client, encoded(lines(12)))
+        store = server.app.store  # asking the server would count, too
         while True:
-            batch = await client.batches.retrieve(made.id)
-            assert batch.request_counts is not None
-            if batch.request_counts.completed == 4:
+            counts = decode_batch((await store.get("batch", "alice", made.id)).body).request_counts
+            if counts.completed == 4:
                 break
-            await server.app.store.look()
+            await store.look()
         assert len(engine.asked) == 4
         assert {asked.tenant for asked in engine.asked} == {"alice"}
     await server.stop(0)

@@ -189,7 +189,6 @@ async def test_tool_calls_of_earlier_answers(
     [
         (CHATML, _tool_conversation(), "messages[1].tool_calls"),
         (TOOLS, _tool_conversation(answers="2"), "messages[2].tool_call_id"),
-        (TOOLS, _tool_conversation(arguments="{"), "messages[1].tool_calls[0].function.arguments"),
         (CHATML, [{**HELLO[0], "tool_call_id": "1"}], "messages[0].tool_call_id"),
         (CHATML, [{"role": "user", "content": None}], "messages[0].content"),
         (CHATML, [{"role": "user"}], "messages[0].content"),

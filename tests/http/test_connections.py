@@ -13,7 +13,7 @@ import trustme
 from pyengine.http.limits import Limits
 from pyengine.http.serving.server import HttpServer
 from tests.http.fake_engine import FakeEngine
-from tests.programs import served
+from tests.programs import served, until
 
 WAIT_S = 30
 
@@ -21,7 +21,7 @@ WAIT_S = 30
 class TestSilence:
     @pytest.fixture
     def limits(self) -> Limits:
-        return Limits(header_seconds=0.2)
+        return Limits(idle_seconds=0.2)
 
     @pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nhost:"])
     async def test_a_connection_without_a_request_is_closed(
@@ -48,6 +48,35 @@ class TestSilence:
             silent[1].close()
             engine.release()
             assert [chunk async for chunk in chunks][-2] == "data: [DONE]"
+
+
+class TestUnread:
+    @pytest.fixture
+    def limits(self) -> Limits:
+        return Limits(unread_seconds=0.3)
+
+    async def test_a_client_that_reads_nothing_loses_its_connection(
+        self, server: HttpServer, engine: FakeEngine
+    ) -> None:
+        client = socket.socket()
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(_address(server.url))
+        client.setblocking(False)
+        # More answers than the buffers of both sides have room for.
+        request = b"GET /openapi.json HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
+        client.send(400 * request)
+
+        def is_closed() -> bool:
+            try:
+                client.send(b"G")
+            except BlockingIOError:
+                return False
+            except ConnectionError:
+                return True
+            return False
+
+        with client:
+            await until(is_closed)
 
 
 def _address(url: str) -> tuple[str, int]:

@@ -116,7 +116,7 @@ async def test_no_key_gets_in_nowhere_but_where_everyone_may(
 async def test_refusal_at_the_door_has_the_form_of_the_path(
     http: httpx.AsyncClient, path: str, keys: set[str] | None
 ) -> None:
-    plain = {**bearer(KEY), "content-type": "text/plain"}
+    plain = {**bearer(KEY), "content-type": "text/plain", "sec-fetch-site": "none"}
     web = {**bearer(KEY), "origin": PAGE}
     for headers, status in (({}, 401), (web, 403), (plain, 415)):
         answer = await http.post(path, headers=headers, content="{}")
@@ -161,7 +161,8 @@ async def test_a_key_of_the_metrics_alone(http: httpx.AsyncClient) -> None:
 async def test_forms_and_plain_text_are_refused(
     server: HttpServer, content_type: str, engine: FakeEngine
 ) -> None:
-    headers = {"content-type": content_type} if content_type else {}
+    headers = {"sec-fetch-site": "same-origin"}  # of a page whose Origin was left out
+    headers |= {"content-type": content_type} if content_type else {}
     async with httpx.AsyncClient(base_url=server.url) as http:
         answer = await http.post(CHAT, content=b"{}", headers=headers)
     assert answer.status_code == 415
@@ -285,10 +286,53 @@ async def test_a_key_over_its_limits_gets_429(server: HttpServer, tmp_path: Path
                 await client.chat.completions.create(**BODY)
             with pytest.raises(openai.RateLimitError) as refused:
                 await client.chat.completions.create(**BODY)
-            await client.models.list()  # which generates nothing
+            with pytest.raises(openai.RateLimitError):
+                await client.responses.retrieve("resp_1")  # which reads the store
+            await client.models.list()
         assert refused.value.code == "rate_limit_exceeded"
         assert f"its {rate} a minute" in refused.value.message
         assert 0 < int(refused.value.response.headers["retry-after"]) <= 300
+
+
+async def test_a_key_asks_for_its_own_priorities_only(
+    server: HttpServer, engine: FakeEngine, tmp_path: Path
+) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text(
+        f'[[keys]]\nname = "usual"\nkey = "{KEY}"\n'
+        f'[[keys]]\nname = "urgent"\nkey = "{OTHER}"\npriority = -5\n'
+    )
+    server.app.door.apply(AccessSource(ServerConfig(api_key_file=str(path))).rules())
+    for key, least in ((KEY, 0), (OTHER, -5)):
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=key) as client:
+            for priority in (least, 7):
+                await client.chat.completions.create(**BODY, extra_body={"priority": priority})
+            with pytest.raises(openai.BadRequestError, match=f"must be {least} or more") as refused:
+                await client.chat.completions.create(**BODY, extra_body={"priority": least - 1})
+        assert refused.value.param == "priority"
+    assert [asked.priority for asked in engine.asked] == [0, 7, -5, 7]
+
+
+async def test_keys_of_another_salt_share_no_cached_prefixes(
+    server: HttpServer, engine: FakeEngine, tmp_path: Path
+) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text(
+        f'[[keys]]\nname = "a"\nkey = "{KEY}"\ncache_salt = "team"\n'
+        f'[[keys]]\nname = "b"\nkey = "{OTHER}"\ncache_salt = "team"\n'
+        f'[[keys]]\nname = "c"\nkey = "{KEY}-c"\ncache_salt = "other"\n'
+        f'[[keys]]\nname = "d"\nkey = "{KEY}-d"\n'
+    )
+    server.app.door.apply(AccessSource(ServerConfig(api_key_file=str(path))).rules())
+    asked: list[dict[str, str]] = [{}, {"cache_salt": "mine"}]
+    for key in (KEY, OTHER, f"{KEY}-c", f"{KEY}-d"):
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key=key) as client:
+            for extra in asked:
+                await client.chat.completions.create(**BODY, extra_body=extra)
+    salts = [each.cache_salt for each in engine.asked]
+    assert salts[:2] == salts[2:4]
+    assert salts[6:] == [None, "mine"]
+    assert len(set(salts)) == 6
 
 
 # The key file.

@@ -141,7 +141,7 @@ async def test_a_grammar_by_its_other_name(http: httpx.AsyncClient, engine: Fake
         assert (await http.post(TEXT, json=body)).status_code == 200
     first, second = (asked.grammar for asked in engine.asked)
     assert first == second != None  # noqa: E711
-    both = {**BODIES[CHAT], "max_tokens": 3, "n_predict": 3}
+    both = {**BODIES[CHAT], "max_tokens": 3, "n_predict": 4}
     assert (await http.post(CHAT, json=both)).json()["error"]["param"] == "n_predict"
 
 

@@ -33,6 +33,7 @@ IN_THE_ANSWER: dict[str, Callable[[httpx.Response], object]] = {
     "echo": lambda answer: answer.json()["choices"][0]["text"].startswith("hi"),
     "background": lambda answer: answer.json()["status"] == "queued",
     "truncation": lambda answer: answer.json()["truncation"] == "auto",
+    "max_tool_calls": lambda answer: answer.json()["max_tool_calls"] == 3,
     "metadata": lambda answer: answer.json()["metadata"] == {"a": "b"},
 }
 SCHEMAS = {
@@ -95,6 +96,7 @@ IMPLEMENTED["/v1/responses"] = {
     "background": True,
     "truncation": "auto",
     "metadata": {"a": "b"},
+    "max_tool_calls": 3,
 }
 # A value that asks for something, for fields that are refused.
 ASKING: dict[str, Any] = {
@@ -116,6 +118,7 @@ HINTS: dict[str, Any] = {
     "prompt_cache_options": {},
     "prompt_cache_retention": "24h",
     "reasoning_effort": "low",
+    "verbosity": "low",
 }
 
 
@@ -165,7 +168,8 @@ async def test_every_field_of_the_spec(http: httpx.AsyncClient, path: str) -> No
     schemas = openapi()["components"]["schemas"]
     names = _properties(schemas, schemas[SCHEMAS[path]]) - set(WALKED[path])
     assert len(names) >= 15
-    for name in sorted(names - {"stream_options"}):
+    # The older form of tools excludes the newer; tests/http/agents has it.
+    for name in sorted(names - {"stream_options", "functions", "function_call"}):
         answer = await http.post(path, json={**WALKED[path], name: None})
         assert answer.status_code == 200, f"{name}: null: {answer.text}"
         if name in IMPLEMENTED[path]:
@@ -198,10 +202,6 @@ async def test_every_field_of_the_spec(http: httpx.AsyncClient, path: str) -> No
     ("fields", "param"),
     [
         ({"stream_options": {"include_usage": True}}, "stream_options"),
-        (
-            {"stream": True, "stream_options": {"include_obfuscation": True}},
-            "stream_options.include_obfuscation",
-        ),
         ({"stream": True, "stream_options": {"more": 1}}, "stream_options.more"),
         ({"repetition_penalty": 0}, "repetition_penalty"),
         ({"presence_penalty": 2.01}, "presence_penalty"),
@@ -218,7 +218,7 @@ async def test_every_field_of_the_spec(http: httpx.AsyncClient, path: str) -> No
         ({"priority": 1 << 31}, "priority"),
         ({"temperature": 2.1}, "temperature"),
         ({"temperature": "hot"}, "temperature"),
-        ({"top_p": 0}, "top_p"),
+        ({"top_p": -0.1}, "top_p"),
         ({"top_k": -2}, "top_k"),
         ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
         ({"timeout": 0}, "timeout"),
@@ -372,7 +372,7 @@ async def test_every_field_of_nested_objects(
     names = _properties(schemas, schemas[schema])
     assert names
     # What is any JSON Schema is the grammar's compiler to judge.
-    for name in sorted(names - {"schema", "parameters"}):
+    for name in sorted(names - {"schema", "parameters", "output_schema"}):
         given = copy.deepcopy(body)
         place: Any = given
         for step in re.findall(r"\w+", at):

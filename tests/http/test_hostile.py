@@ -12,6 +12,7 @@ from pyengine.errors import EngineDeadError
 from pyengine.http.limits import Limits
 from pyengine.http.serving.server import HttpServer
 from tests.http.fake_engine import FakeEngine
+from tests.programs import until
 
 MODEL = "org/fake"
 CHAT = "/v1/chat/completions"
@@ -43,7 +44,7 @@ def _chat(inside: bytes) -> bytes:
         (_chat(b'"temperature":Infinity'), None),
         (_chat(b'"temperature":1e999'), "temperature"),
         (_chat(b'"temperature":-1e999'), "temperature"),
-        (_chat(b'"top_p":1e-999'), "top_p"),
+        (_chat(b'"top_p":-1'), "top_p"),
         (_chat(b'"seed":123456789012345678901234567890'), "seed"),
         (_chat(b'"max_tokens":123456789012345678901234567890'), None),
         (_chat(b'"user":"\xff\xfe"'), None),
@@ -86,10 +87,11 @@ async def test_unknown_path(http: httpx.AsyncClient) -> None:
 @pytest.mark.parametrize(
     ("path", "says"),
     [
-        ("/completion", "there are: /v1/chat/completions, "),
+        ("/completion", "did you mean /v1/completions?"),
         ("/v1/v1/chat/completions", "did you mean /v1/chat/completions? OpenAI's clients"),
-        ("/v1", "there are: /v1/chat/completions, "),
-        ("/v1/moderations", "there are: /v1/chat/completions, "),
+        ("/v1", "/docs shows what there is."),
+        ("/v1/moderations", "/docs shows what there is."),
+        ("/v1/chat/completion", "did you mean /v1/chat/completions?"),
     ],
 )
 async def test_an_unknown_path_is_told_the_way(
@@ -106,7 +108,7 @@ async def test_an_unknown_path_is_told_the_way(
             CHAT,
             {"messages": [{"role": "boss", "content": "hi"}]},
             "messages[0].role",
-            {"system", "developer", "user", "assistant", "tool"},
+            {"system", "developer", "user", "assistant", "tool", "function"},
         ),
         (
             CHAT,
@@ -114,7 +116,7 @@ async def test_an_unknown_path_is_told_the_way(
             "response_format.type",
             {"text", "json_object", "json_schema", "structural_tag"},
         ),
-        (CHAT, {"tool_choice": "always"}, "tool_choice", {"none", "auto", "required"}),
+        (CHAT, {"tool_choice": "always"}, "tool_choice", {"none", "auto", "required", "any"}),
         (
             "/v1/responses",
             {"input": [{"role": "boss", "content": "hi"}]},
@@ -194,6 +196,39 @@ async def test_a_client_that_never_sends(server: HttpServer) -> None:
     )
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b"request_timeout" in answer
+
+
+@pytest.mark.parametrize("limits", [Limits(bodies_bytes=1 << 20)])
+async def test_bodies_under_way_have_one_room(server: HttpServer, http: httpx.AsyncClient) -> None:
+    """What never ends is held; what is announced only is not, and small bodies need none."""
+    host, port = server.url.removeprefix("http://").split(":")
+    held = []
+    for sent in (500_000, 500_000, 0):
+        _, writer = await asyncio.open_connection(host, int(port))
+        held.append(writer)
+        writer.write(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\n"
+            b"content-type: application/json\r\ncontent-length: 4000000\r\n\r\n" + b" " * sent
+        )
+    await until(lambda: server.app.bodies._taken == 1_000_000)
+    large = json.dumps(GOOD).encode() + b" " * 600_000
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield large
+
+    for content in (large, chunks()):
+        answer = await http.post(
+            CHAT, content=content, headers={"content-type": "application/json"}
+        )
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+        assert "too many large bodies" in answer.json()["error"]["message"]
+    assert (await http.post(CHAT, json=GOOD)).status_code == 200
+    for writer in held:
+        writer.close()
+    await until(lambda: server.app.bodies._taken == 0)
+    answer = await http.post(CHAT, content=large, headers={"content-type": "application/json"})
+    assert answer.status_code == 200
+    assert server.app.bodies._taken == 0
 
 
 async def test_malformed_chunks(server: HttpServer) -> None:

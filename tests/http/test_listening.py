@@ -280,6 +280,14 @@ def test_settings_that_are_wrong(settings: dict[str, Any], says: str) -> None:
         ServerConfig(**settings)
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="needs IPv6 and IPv4")
+def test_every_address_is_that_of_either_family() -> None:
+    with listen("::", 0, 1) as listener:
+        port = listener.getsockname()[1]
+        for address in ("::1", "127.0.0.1"):
+            socket.create_connection((address, port)).close()
+
+
 def test_connections_send_small_chunks_at_once() -> None:
     with listen("127.0.0.1", 0, 8) as listener:
         listener.setblocking(True)

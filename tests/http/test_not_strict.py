@@ -75,7 +75,9 @@ async def test_too_many_keys_for_any_order_come_in_the_order_of_the_schema() -> 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_the_suite() -> None:
-    async with AsyncEngine(device="simulated", mode="server") as engine:
+    # What a busy machine has no time for is refused as well, but not for the schema's sake.
+    settings: Any = {"mode": "server", "grammar_timeout_s": 60.0}
+    async with AsyncEngine(device="simulated", **settings) as engine:
         server = HttpServer(engine, port=0)
         await server.start()
         async with httpx.AsyncClient(base_url=server.url, timeout=120) as http:

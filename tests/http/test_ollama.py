@@ -117,7 +117,6 @@ async def test_wrong_requests_are_refused(http: httpx.AsyncClient, engine: FakeE
         ({"format": "xml"}, "format"),
         ({"messages": [{"role": "user", "content": "x", "images": ["x"]}]}, "messages[0].images"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0]"),
-        ({"messages": []}, "messages"),
         ({"modle": "x"}, "modle"),
     ):
         answer = await http.post("/api/chat", json={"model": MODEL, "messages": HELLO, **fields})

@@ -42,6 +42,26 @@ def reference(model: LlamaForCausalLM, tokens: list[int]) -> torch.Tensor:
     return logits.double().log_softmax(-1)
 
 
+async def test_log_probabilities_of_all_prompts_and_choices_have_one_bound(
+    client: openai.AsyncOpenAI, engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = [5] * 10
+    at_bound: list[tuple[str, dict[str, Any]]] = [
+        ("prompt_logprobs", {"prompt": [prompt] * 2, "n": 2, "extra_body": {"prompt_logprobs": 4}}),
+        ("logprobs", {"prompt": [prompt] * 4, "echo": True, "logprobs": 4}),
+        ("prompt_logprobs", {"prompt": [prompt] * 20, "extra_body": {"prompt_logprobs": 0}}),
+    ]
+    for param, given in at_bound:
+        asked = {"model": engine.model_name, "max_tokens": 1, **given}
+        monkeypatch.setattr("pyengine.http.openai.completions.prompt_logprobs.MOST_TOLD", 200)
+        await client.completions.create(**asked)
+        monkeypatch.setattr("pyengine.http.openai.completions.prompt_logprobs.MOST_TOLD", 199)
+        for stream in (False, True):
+            with pytest.raises(openai.BadRequestError, match="200 log-probabilities") as refused:
+                await client.completions.create(**asked, stream=stream)
+            assert refused.value.param == param
+
+
 async def test_echoed_prompts(
     client: openai.AsyncOpenAI, engine: AsyncEngine, model: LlamaForCausalLM
 ) -> None:

@@ -93,16 +93,3 @@ async def test_the_text_is_at_fault_though_there_are_tools(
     with pytest.raises(openai.BadRequestError) as refusal:
         await client.responses.create(model=engine.model_name, input="hi", tools=tools, text=text)
     assert refusal.value.param == "text.format"
-
-
-@pytest.mark.parametrize("engine", ["hermes"], indirect=True)
-async def test_the_old_functions_are_refused_by_name(
-    engine: AsyncEngine, client: openai.AsyncOpenAI
-) -> None:
-    for field in ("functions", "function_call"):
-        given: Any = {field: [{"name": "f"}] if field == "functions" else {"name": "f"}}
-        with pytest.raises(openai.BadRequestError) as refusal:
-            await client.chat.completions.create(
-                model=engine.model_name, messages=QUESTION, **given
-            )
-        assert (refusal.value.param, refusal.value.code) == (field, "unsupported_parameter")

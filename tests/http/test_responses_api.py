@@ -333,18 +333,11 @@ async def test_choices(
         ({"n": 2}, "n"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"temperature": 3}, "temperature"),
-        ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
         ({"text": {"format": {**FORMAT, "name": "a b"}}}, "text.format.name"),
         ({"reasoning": {"mode": "pro"}}, "reasoning.mode"),
         ({"stream_options": {}}, "stream_options"),
-        (
-            {"stream": True, "stream_options": {"include_obfuscation": True}},
-            "stream_options.include_obfuscation",
-        ),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
-        ({"tools": [{**NOW, "defer_loading": True}]}, "tools[0].defer_loading"),
         ({"tools": [NOW], "tool_choice": {"type": "function", "name": "x"}}, "tool_choice"),
         ({"tools": [NOW], "tool_choice": {"type": "mcp"}}, "tool_choice.type"),
         ({"tools": [NOW], "tool_choice": {"type": "function"}}, "tool_choice.name"),
@@ -366,7 +359,7 @@ async def test_choices(
         ({"tool_choice": "required"}, "tool_choice"),
         ({"input": []}, "input"),
         ({"input": [5]}, "input[0]"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id"),
         ({"input": [{"role": "robot", "content": "x"}]}, "input[0].role"),
         ({"input": [{"role": "user", "content": "x", "more": 1}]}, "input[0].more"),
         (
@@ -383,14 +376,6 @@ async def test_choices(
         ),
         (
             {"input": [{"type": "function_call_output", "call_id": "x", "output": "y"}]},
-            "input",
-        ),
-        (
-            {
-                "input": [
-                    {"type": "function_call", "call_id": "x", "name": "f", "arguments": "{"},
-                ]
-            },
             "input",
         ),
     ],

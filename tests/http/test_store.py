@@ -1,13 +1,19 @@
 """The store: bounded, apart by owner, shared by processes, gone after its time."""
 
 import asyncio
+import itertools
 import re
 import stat
+import subprocess
+import sys
+import tempfile
+import threading
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import httpx
+import msgspec
 import openai
 import pytest
 from hypothesis import given, settings
@@ -16,9 +22,10 @@ from hypothesis import strategies as st
 from pyengine.errors import ConfigError
 from pyengine.http.errors import NoSuchObjectError, StoreFullError
 from pyengine.http.store.database import Database, Part
+from pyengine.http.store.shared import SharedStore
 from pyengine.http.store.store import Store, StoreLimits, StoreUse
 from tests.clients import client_of
-from tests.programs import served
+from tests.programs import environment, served
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -51,7 +58,9 @@ async def test_objects_and_parts(store: Store) -> None:
 
 async def test_pages(store: Store) -> None:
     for number in range(7):
-        await store.put("x", "alice", f"{number}", b"odd" if number % 2 else b"even")
+        await store.put(
+            "x", "alice", f"{number}", b'{"model":"%s"}' % (b"odd" if number % 2 else b"even")
+        )
         await store.put("x", "bob", f"b{number}", b"")
 
     async def page(after: str | None, *, descending: bool = False) -> tuple[list[str], bool]:
@@ -66,7 +75,7 @@ async def test_pages(store: Store) -> None:
     with pytest.raises(NoSuchObjectError):
         await page("b1")
     odd = await store.page(
-        "x", "alice", after=None, limit=3, descending=True, keep=lambda body: body == b"odd"
+        "x", "alice", after=None, limit=3, descending=True, labels={"model": "odd"}
     )
     assert [row.id for row in odd.rows] == ["5", "3", "1"]
     assert not odd.more
@@ -91,6 +100,29 @@ async def test_store_says_how_full_it_is(store: Store) -> None:
     assert await store.use() == StoreUse(1, {"x": 1, "y": 1})
 
 
+async def test_use_of_a_store_does_not_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyengine.http.store.store._USE_S", 0.01)
+    store = Store(StoreLimits(path=str(tmp_path / "store")))
+    await store.put("x", "", "1", b"12345")
+    assert await store.use() == StoreUse(5, {"x": 1})
+    held, go = threading.Event(), threading.Event()
+
+    def hold(body: bytes) -> bytes:
+        held.set()
+        go.wait()
+        return body + b"6"
+
+    changing = asyncio.create_task(store.change("1", hold))
+    await asyncio.to_thread(held.wait)
+    for _ in range(3):
+        assert await store.use() == StoreUse(5, {"x": 1})
+    go.set()
+    await changing
+    await store.close()
+
+
 async def test_the_bound(store: Store) -> None:
     await store.put("x", "alice", "a", b"1" * 100)
     await store.put("x", "bob", "lease", b"1" * 100, lease=True)
@@ -105,6 +137,51 @@ async def test_the_bound(store: Store) -> None:
         await store.put("x", "bob", "large", b"1" * 950)
     # What does not fit has removed nothing.
     await store.get("x", "bob", "19")
+
+
+@pytest.mark.parametrize("owners", [1, 30])
+def test_work_of_an_eviction_does_not_grow_with_the_objects(owners: int) -> None:
+    work = []
+    for count in (300, 3_000):
+        database = Database(None, count * 40)
+        for number in range(count):
+            row = (f"{number}", f"owner-{number % owners}", b"1" * 20)
+            database.put("x", row, 1e12, 0, [Part("p", 0, b"1" * 20)])
+        assert database.total == count * 40
+        steps = itertools.count()
+        database._connection.set_progress_handler(partial(_count, steps), 1)
+        database.put("x", ("large", "owner-0", b"1" * 2_000), 1e12, 0, [])
+        work.append(next(steps))
+        assert count * 40 - 40 < database.total <= count * 40
+    assert work[1] < 1.5 * work[0]
+
+
+def test_work_of_finding_labels_does_not_grow_with_the_objects() -> None:
+    work = []
+    for count in (300, 3_000):
+        database = Database(None, 1 << 30)
+        for number in range(count):
+            tag = "b" if number % (count // 3) == 0 else "c"
+            body = msgspec.json.encode({"model": "m", "metadata": {"a": tag, "n": str(number)}})
+            database.put("x", (f"{number}", "owner", body), 1e12, 0, [])
+        steps = itertools.count()
+        database._connection.set_progress_handler(partial(_count, steps), 1)
+        found = database.page("x", "owner", None, {"metadata.a": "b"}, descending=True)
+        assert found is not None
+        assert [int(row.id) for row in found] == [2 * count // 3, count // 3, 0]
+        work.append(next(steps))
+        database.change("0", lambda _: b'{"model": "m", "metadata": {"a": "d"}}', None)
+        database.delete("x", "owner", str(count // 3))
+        labels = {"model": "m", "metadata.a": "b"}
+        again = database.page("x", "owner", None, labels, descending=False)
+        assert again is not None
+        assert [int(row.id) for row in again] == [2 * count // 3]
+    assert work[1] < 1.5 * work[0]
+
+
+def _count(steps: "itertools.count[int]") -> int:
+    next(steps)
+    return 0
 
 
 async def test_claims(store: Store) -> None:
@@ -171,6 +248,28 @@ async def test_processes_share_a_file(tmp_path: Path) -> None:
     await other.close()
 
 
+def test_what_killed_servers_have_stored_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    program = (
+        "import os, tempfile; tempfile.tempdir = os.getcwd()\n"
+        "from pyengine.http.store.shared import SharedStore, StoreLimits\n"
+        "store = SharedStore(StoreLimits())\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment(), check=False)
+    [abandoned] = tmp_path.iterdir()
+    (tmp_path / "pyengine-store-file").touch()
+    stores = [SharedStore(StoreLimits()) for _ in range(2)]
+    paths = {Path(store.limits.path or "").parent for store in stores}
+    assert {*tmp_path.iterdir()} == {*paths, tmp_path / "pyengine-store-file"}
+    assert abandoned not in paths
+    for store in stores:
+        store.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["pyengine-store-file"]
+
+
 async def test_files_that_are_no_stores_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("something else, which is long enough to be read" * 20)
     for path in (tmp_path / "text", tmp_path / "no" / "folder", tmp_path):
@@ -190,14 +289,15 @@ def ask(client: openai.OpenAI, **given: object) -> openai.types.responses.Respon
     return answer
 
 
-FAST = ("--port", "0", "--device", "simulated", "--simulated-step-ms", "1")
+# An answer of 1,500 tokens takes longer than anything here.
+STEADY = ("--port", "0", "--device", "simulated", "--simulated-step-ms", "40")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [None, "store"])
 def test_several_workers_have_one_store(tmp_path: Path, path: str | None) -> None:
     given = () if path is None else ("--store", str(tmp_path / path))
-    with served(*FAST, "--workers", "2", *given, cwd=tmp_path) as server:
+    with served(*STEADY, "--workers", "2", *given, cwd=tmp_path) as server:
         url = server.url()
         made = ask(client_of(url), max_output_tokens=5)
         # Each client has a connection of its own, which the kernel gives to one of the workers.
@@ -216,5 +316,5 @@ def test_several_workers_have_one_store(tmp_path: Path, path: str | None) -> Non
             re.MULTILINE,
         )
     if path is not None:
-        with served(*FAST, *given) as server:
+        with served(*STEADY, *given) as server:
             assert client_of(server.url()).responses.retrieve(made.id).id == made.id

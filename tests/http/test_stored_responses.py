@@ -246,6 +246,7 @@ async def test_its_events_are_read_from_anywhere(
             break
     await stream.close()  # the client leaves; the response goes on
     name = seen[0].response.id
+    assert (await client.responses.retrieve(name)).status == "in_progress"
     rest = await client.responses.retrieve(
         name, stream=True, starting_after=seen[-1].sequence_number
     )
@@ -370,6 +371,26 @@ async def test_one_whose_process_has_died(
     assert (await finished(client, made.id)).status == "completed"
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "metadata=x&metadata[a]=b",
+        "metadata[a]=b&metadata=x",
+        "metadata[]=x&metadata[a]=b",
+        "metadata[a]=b&metadata[]=c",
+        "include=a&include[b]=c",
+        "include[b]=c&include[]=a",
+    ],
+)
+@pytest.mark.parametrize("path", ["chat/completions", "responses/resp_x", "files", "batches"])
+async def test_field_of_a_query_in_two_forms_is_refused(
+    http: httpx.AsyncClient, path: str, query: str
+) -> None:
+    answer = await http.get(f"/v1/{path}?{query}")
+    assert answer.status_code == 400
+    assert "two forms" in answer.json()["error"]["message"]
+
+
 async def test_refused_response_is_not_stored(
     client: openai.AsyncOpenAI, server: HttpServer, engine: FakeEngine
 ) -> None:
@@ -378,7 +399,7 @@ async def test_refused_response_is_not_stored(
         await client.responses.create(model=MODEL, input="hello", background=True)
     page = await server.app.store.page("response", "", after=None, limit=5, descending=True)
     assert not page.rows
-    assert engine.admission._own == 0
+    assert engine.admission._of_tenants.total() == 0
 
 
 async def test_a_server_that_stops_ends_them(

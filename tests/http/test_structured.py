@@ -188,10 +188,6 @@ async def test_structural_tags(
         ({"structured_outputs": {"json": "{"}}, ("structured_outputs.json",)),
         ({"structured_outputs": {"json": 5}}, ("structured_outputs.json",)),
         ({"structural_tag": "[]"}, ("structural_tag",)),
-        (
-            {"response_format": {"type": "json_object", "schema": SCHEMA}},
-            ("response_format.schema", "json_schema"),
-        ),
         ({"guided_whitespace_pattern": " ?"}, ("guided_whitespace_pattern",)),
         ({"response_format": {"type": "xml"}}, ("response_format.type",)),
         ({"response_format": {"type": "json_schema"}}, ("response_format.json_schema",)),

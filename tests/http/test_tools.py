@@ -261,8 +261,8 @@ async def test_a_format_beside_tools(http: httpx.AsyncClient, engine: FakeEngine
     ("fields", "param"),
     [
         ({"tools": [WEATHER, WEATHER]}, "tools[1]"),
-        ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].custom"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "custom", "custom": {"name": "x y"}}]}, "tools[0].custom.name"),
+        ({"tools": [{"type": "teleport"}]}, "tools[0].type"),
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
         ({"tools": [NOW, {"type": "function", "function": {}}]}, "tools[1].function.name"),
         (
@@ -284,7 +284,7 @@ async def test_a_format_beside_tools(http: httpx.AsyncClient, engine: FakeEngine
             "tool_choice",
         ),
         ({"tools": [NOW], "tool_choice": {"type": "function"}}, "tool_choice.function"),
-        ({"tools": [NOW], "tool_choice": {"type": "custom"}}, "tool_choice.type"),
+        ({"tools": [NOW], "tool_choice": {"type": "custom"}}, "tool_choice.custom"),
         (
             {
                 "tools": [NOW],
@@ -318,7 +318,7 @@ async def test_a_format_beside_tools(http: httpx.AsyncClient, engine: FakeEngine
             },
             "tool_choice.allowed_tools.mode",
         ),
-        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"functions": [{"name": "f"}], "tools": [NOW]}, "functions"),
         ({"function_call": {"name": "f"}}, "function_call"),
         ({"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs.tools"),
         ({"include_reasoning": "no"}, "include_reasoning"),

@@ -174,7 +174,7 @@ async def test_a_refused_request_has_none(http: httpx.AsyncClient, exporter: Spa
 def test_without_the_packages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     module = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ConfigError, match=r"pip install 'pyengine\[otel\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'pyengine-llm\[otel\]'"):
         Tracing.to("http://localhost:4318")
 
 

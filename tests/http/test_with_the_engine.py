@@ -41,6 +41,25 @@ async def _all_is_free(engine: AsyncEngine, server: HttpServer) -> None:
     assert report["free"] + report["cached"] == report["num_blocks"]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_allowed_tokens_that_no_grammar_takes_are_refused(
+    engine: AsyncEngine, server: HttpServer, stream: bool
+) -> None:
+    await engine.start()
+    body = {
+        "model": engine.model_name,
+        "prompt": "x",
+        "structured_outputs": {"regex": "b+"},
+        "allowed_token_ids": [5],
+        "stream": stream,
+    }
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
+        refused = await http.post("/v1/completions", json=body)
+    assert refused.status_code == 400
+    assert "'allowed_token_ids' has no token that the grammar takes" in refused.text
+    await _all_is_free(engine, server)
+
+
 async def test_a_port_before_a_model(engine: AsyncEngine, server: HttpServer) -> None:
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as http:
         assert (await http.get("/health")).status_code == 200

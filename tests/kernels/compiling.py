@@ -17,7 +17,7 @@ from unittest.mock import patch
 import torch
 from triton.backends.compiler import GPUTarget
 
-from pyengine.kernels import chain, feed, hand_over, move_rows
+from pyengine.kernels import chain, feed, hand_over
 from pyengine.kernels.attention import paged as attention
 from pyengine.kernels.attention.merging import Parts
 from pyengine.kernels.attention.tiling import Heads, parts_size, prefix_tiling_for, tiling_for
@@ -201,20 +201,12 @@ def sampler() -> Iterator[tuple[str, Work]]:
         yield f"{dtype}", partial(penalties.apply_penalties, logits, *entries, 0, entries[2])
         yield f"{dtype}", partial(penalties.restore, logits, *entries[:3])
         yield f"{dtype}", partial(top_logprobs.top_logprobs, logits, *top)
-    drafted = header, token_ids, logit, counts, counts, kept, ints(2 * ROWS), last
+    drafted = header, token_ids, logit, counts, counts, kept, last
     yield "", lambda: verify.verify(inputs, *drafted)
     yield "", lambda: feed.feed(header, token_ids, counts, counts, last)
     places = of(torch.int64, ROWS)
     yield "", lambda: hand_over.hand_over(last, counts, places, token_ids, VOCABULARY)
     yield "", lambda: hand_over.take_tokens(last, counts, VOCABULARY)
-    tables = ints(TOKENS), ints(ROWS), ints(ROWS + 1)
-    laid_out = ints(ROWS + 1), ints(TOKENS), *tables, ints(NUM_BLOCKS), counts, places
-    yield (
-        "",
-        lambda: move_rows.move_rows(
-            header, counts, counts, last, *laid_out, rows=ROWS, block_size=16
-        ),
-    )
 
 
 def attend() -> Iterator[tuple[str, Work]]:

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from pyengine.kernels.attention.paged import Pages
-from pyengine.kernels.attention.reference import attention_reference
 from pyengine.kernels.attention.tiling import Heads
+from tests.attention_reference import attention_reference
 from tests.kernels.backends import DEVICE
 
 

@@ -19,7 +19,7 @@ from transformers import Gemma4TextConfig, Llama4TextConfig, LlamaConfig, Mixtra
 from triton.compiler import make_backend
 from triton.runtime.jit import JITFunction, create_function_from_signature
 
-from pyengine.kernels import feed, move_rows
+from pyengine.kernels import feed
 from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
 from pyengine.kernels.sampling import reference as sampling_reference
 from pyengine.kernels.sampling import sample as sampling
@@ -135,7 +135,6 @@ def like_a_gpu() -> list[Any]:
         for module, name in (
             (penalties, "apply_penalties"), (penalties, "restore"), (feed, "feed"),
             (greedy, "greedy"), (top_logprobs, "top_logprobs"), (verify, "verify"),
-            (move_rows, "move_rows"),
         )
     ]  # fmt: skip
     sample = partial(sampling.sample, scratch=scratch)

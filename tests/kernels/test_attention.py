@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyengine._core import CpuKernels, CpuStep, StepHeader
+from pyengine._core import CpuKernels, CpuStep, step_numbers
 from pyengine.kernels.attention.merging import Parts
 from pyengine.kernels.attention.paged import Pages, attention
 from pyengine.kernels.attention.tiling import (
@@ -240,8 +240,11 @@ def test_the_reference_is_what_rust_computes(dtype: torch.dtype) -> None:
     angles = torch.cat((torch.ones(context, 8), torch.zeros(context, 8)), dim=1)  # no rotation
     out = torch.zeros(len(slots), heads.query * heads.dim, dtype=dtype)
     sinks = torch.linspace(-1, 2, heads.query)
-    header = np.zeros(16, np.int64)
-    header[StepHeader.NUM_ROWS], header[StepHeader.NUM_TOKENS] = len(counts), len(slots)
+    header = np.zeros(len(step_numbers()), np.int64)
+    header[step_numbers()["num_rows"]], header[step_numbers()["num_tokens"]] = (
+        len(counts),
+        len(slots),
+    )
     with run_once(CpuKernels(1), 0) as program:
         program.attend(
             CpuStep(

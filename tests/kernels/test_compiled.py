@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 # Kernels of the sampler that few steps have, between the libraries' or the copies.
 ALONE = {
-    "penalty_kernel", "feed_kernel", "hand_over_kernel", "take_tokens_kernel", "move_rows_kernel",
+    "penalty_kernel", "feed_kernel", "hand_over_kernel", "take_tokens_kernel",
     "top_logprobs_kernel",
 }  # fmt: skip
 
@@ -146,7 +146,7 @@ def test_sampling_rounds_as_the_cpu(tmp_path: Path) -> None:
     found = figures("sampler", tmp_path)
     exact = {one["kernel"].removesuffix("_kernel") for one in found if one["exact"]}
     sampling = {"peak", "shape", "spread", "gather", "cut", "trim", "sample", "finish"}
-    drafts = {"verify", "feed", "hand_over", "take_tokens", "move_rows"}
+    drafts = {"verify", "feed", "hand_over", "take_tokens"}
     assert exact == sampling | drafts | {"greedy", "penalty"}
     assert {one["kernel"] for one in found if not one["exact"]} == {"top_logprobs_kernel"}
     for one in found:

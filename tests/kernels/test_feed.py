@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyengine._core import StepHeader
+from pyengine._core import step_numbers
 from pyengine.kernels.feed import BLOCK, feed, feed_reference
 from tests.kernels.backends import DEVICE
 
@@ -18,8 +18,8 @@ def test_tokens_come_where_they_are_fed(
 ) -> None:
     count = data.draw(st.integers(0, rows))
     order = torch.randperm(rows + spare, generator=torch.Generator().manual_seed(count))
-    header = torch.zeros(16, dtype=torch.int64)
-    header[StepHeader.NUM_FEEDS] = count
+    header = torch.zeros(len(step_numbers()), dtype=torch.int64)
+    header[step_numbers()["num_feeds"]] = count
     feed_token = order[:rows].int()
     feed_sequence = (order[:rows] * 7 % (rows + 3)).int()
     last_token = torch.arange(rows + 3, dtype=torch.int32) + 1000

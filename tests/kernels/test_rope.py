@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyengine._core import CpuKernels, CpuStep, StepHeader
+from pyengine._core import CpuKernels, CpuStep, step_numbers
 from pyengine.kernels.layers.rope import rope_append, rope_append_reference
 from pyengine.model.cpu.executor import run_once
 from tests.kernels.backends import DEVICE
@@ -121,8 +121,8 @@ def test_the_numbers_of_rust(dtype: torch.dtype, kernel: Any) -> None:
     )
     # Every token is a row that sees itself alone, in the page that it is stored in; what it then
     # attends is not looked at here.
-    header = np.zeros(16, np.int64)
-    header[[StepHeader.NUM_ROWS, StepHeader.NUM_TOKENS]] = tokens
+    header = np.zeros(len(step_numbers()), np.int64)
+    header[[step_numbers()["num_rows"], step_numbers()["num_tokens"]]] = tokens
     step = CpuStep(
         header, positions.cpu().numpy(), slots.cpu().numpy(),
         np.arange(tokens + 1, dtype=np.int32), np.ones(tokens, np.int32),

@@ -60,7 +60,8 @@ def test_triton_is_the_reference(
     scales = random(generator, count, dtype=torch.float32) if scaled else None
     rules: dict[str, Any] = {
         "sigmoid": sigmoid, "normalized": normalized, "scale": 1.5, "groups": groups,
-        "chosen_groups": chosen_groups, "bias": bias, "scales": scales,
+        "chosen_groups": chosen_groups, "group_best": draw.draw(st.integers(1, min(2, width))),
+        "bias": bias, "scales": scales,
     }  # fmt: skip
     ours, theirs = empty(rows, count, chosen), empty(rows, count, chosen)
     route(logits, *ours, live, **rules)

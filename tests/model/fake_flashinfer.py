@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from pyengine.kernels.attention.paged import Pages
-from pyengine.kernels.attention.reference import attention_reference
 from pyengine.model.torch.attention.flashinfer.library import Library
+from tests.attention_reference import attention_reference
 
 
 class Device:

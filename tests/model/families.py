@@ -5,8 +5,12 @@ from typing import Any
 
 import pytest
 from transformers import (
+    AfmoeConfig,
     ArceeConfig,
+    AriaTextConfig,
+    BioGptConfig,
     Cohere2Config,
+    Cohere2MoeConfig,
     CohereConfig,
     CwmConfig,
     Dots1Config,
@@ -15,9 +19,12 @@ from transformers import (
     Exaone4Config,
     ExaoneMoeConfig,
     FalconConfig,
+    FlexOlmoConfig,
+    FlintConfig,
     Gemma2Config,
     Gemma3TextConfig,
     Gemma4TextConfig,
+    Gemma4UnifiedTextConfig,
     GemmaConfig,
     Glm4Config,
     Glm4MoeConfig,
@@ -38,6 +45,7 @@ from transformers import (
     HunYuanDenseV1Config,
     HunYuanMoEV1Config,
     HyperCLOVAXConfig,
+    HYV3Config,
     Jais2Config,
     Llama4TextConfig,
     MellumConfig,
@@ -46,6 +54,7 @@ from transformers import (
     MinistralConfig,
     MistralConfig,
     MixtralConfig,
+    NanoChatConfig,
     NemotronConfig,
     Olmo2Config,
     Olmo3Config,
@@ -66,6 +75,7 @@ from transformers import (
     VaultGemmaConfig,
 )
 
+from tests.model.latents import LATENTS
 from tests.model.llamas import make_model
 
 YARN: dict[str, Any] = {
@@ -496,6 +506,68 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
         | {"head_dim": 16, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0},
     ),
     "starcoder 2": (Starcoder2Config, WIDE | {"sliding_window": None}),
+    **LATENTS,
+    "afmoe": (
+        AfmoeConfig,
+        WIDE
+        | {
+            "head_dim": 16,
+            "num_hidden_layers": 5,
+            "sliding_window": 24,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "route_scale": 1.5,
+            "mup_enabled": True,
+        },
+    ),
+    "aria, the text part": (AriaTextConfig, WIDE | {"moe_num_experts": 6, "moe_topk": 2}),
+    "biogpt": (BioGptConfig, WIDE),
+    "cohere2, experts": (
+        Cohere2MoeConfig,
+        WIDE
+        | ALTERNATING
+        | {
+            "head_dim": 16,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "num_shared_experts": 1,
+            "shared_expert_combination_strategy": "sum",
+            "expert_selection_fn": "sigmoid",
+            "prefix_dense_intermediate_size": 40,
+            "mlp_layer_types": ["dense", *["sparse"] * 3],
+        },
+    ),
+    "flex-olmo": (FlexOlmoConfig, WIDE | {"num_experts": 6, "num_experts_per_tok": 2}),
+    "flint": (
+        FlintConfig,
+        WIDE
+        | {
+            "head_dim": 16,
+            "num_hidden_layers": 5,
+            "sliding_window": 24,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "shared_expert_intermediate_size": 40,
+        },
+    ),
+    "hunyuan 3": (
+        HYV3Config,
+        WIDE
+        | {
+            "head_dim": 16,
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "num_shared_experts": 2,
+            "moe_intermediate_size": 24,
+        },
+    ),
+    "gemma 4, unified, the text part alone": (
+        Gemma4UnifiedTextConfig,
+        WIDE | GEMMA4 | {"num_key_value_heads": 2, "num_global_key_value_heads": 2},
+    ),
+    "nanochat": (NanoChatConfig, WIDE | {"final_logit_softcapping": 3.0}),
 }
 """Name, configuration of transformers, and what is changed of :data:`tests.model.llamas.SMALL`."""
 
@@ -506,10 +578,21 @@ QUICK = (*list(FAMILIES)[:7], "gemma 3", "cohere2", "qwen3-moe")
 
 
 MIXTURES = (
+    "deepseek-v2",
+    "deepseek-v2-lite",
+    "deepseek-v3",
+    "deepseek-v3, halves rotated",
+    "afmoe",
+    "aria, the text part",
+    "cohere2, experts",
+    "flex-olmo",
+    "flint",
+    "hunyuan 3",
     "dots.llm1",
     "ernie 4.5, experts",
     "gemma 4, keys as values, experts",
     "glm 4.5",
+    "glm 4.7 flash",
     "gpt-oss",
     "granite 4, experts, no positions",
     "granite, a shared expert",

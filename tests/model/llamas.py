@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from pyengine._core import StepLayout
+from pyengine._core import NO_SLOT, StepLayout
 from pyengine.model.cpu.runner import CpuRunner
 from pyengine.model.spec import describe, in_one_page
 from pyengine.model.step_fields import sampling_rows
@@ -68,7 +68,13 @@ def make_runner(
     spec = describe(config)
     spec = replace(spec, info=in_one_page(spec.info))  # its loop knows one page table
     pages = -(-spec.info.max_context // block_size)
-    layout = StepLayout(max_tokens, max_rows, max_rows * pages, vocab_size=spec.info.vocab_size)
+    layout = StepLayout(
+        max_tokens,
+        max_rows,
+        max_rows * pages,
+        vocab_size=spec.info.vocab_size,
+        states=spec.info.state_pages > 0,
+    )
     return CpuRunner(spec, layout, max_sequences=max_rows, threads=threads)
 
 
@@ -89,7 +95,10 @@ class Loop:
     def __init__(self, runner: Any, chunk: int = 10_000, seed: int = 0) -> None:
         self.runner = runner
         self.chunk = chunk
-        self.free = list(range(runner.num_blocks))
+        # The first pages are the states of as many sequences as a step has rows.
+        self.states = runner.info.state_pages
+        sequences = len(runner.buffers().state_slot)
+        self.free = list(range(self.states * sequences, runner.num_blocks))
         random.Random(seed).shuffle(self.free)
 
     def step(self, sequences: list[Sequence]) -> None:
@@ -113,6 +122,11 @@ class Loop:
             buffers.page_indptr[row] = pages
             buffers.page_indices[pages : pages + len(blocks)] = blocks
             buffers.row_sequence[row] = sequence.slot
+            if self.states:
+                buffers.state_slot[row] = sequence.slot
+                buffers.state_source[row] = sequence.slot if sequence.computed else NO_SLOT
+                buffers.state_accepted[row] = buffers.state_drafts[row] = 0
+                buffers.snapshot_slot[row], buffers.snapshot_tokens[row] = NO_SLOT, 0
             tokens, pages = tokens + count, pages + len(blocks)
             if end == len(sequence.tokens):
                 buffers.sample_rows[sampled] = row

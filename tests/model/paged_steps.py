@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 from pyengine._core import StepLayout
 from pyengine.kernels.attention.paged import Pages
-from pyengine.kernels.attention.reference import attention_reference
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.batch import StepBuffers
 from pyengine.model.step_fields import PageTable
 from pyengine.model.torch.attention.spec import AttentionSpec
+from tests.attention_reference import attention_reference
 
 FIELDS = ("query_start", "kv_length", "page_indptr", "page_indices")
 

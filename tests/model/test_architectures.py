@@ -1,5 +1,6 @@
 """Every architecture beside Llama says what transformers says, on both kinds of devices."""
 
+import copy
 import json
 from math import prod
 from pathlib import Path
@@ -32,8 +33,10 @@ from tests.model.families import (
     families,
     make_family,
 )
+from tests.model.hybrids import HYBRIDS, HYBRIDS_WITH_EYES
 from tests.model.llamas import Loop, greedy, make_llama, make_model, make_runner, prompts
 from tests.model.test_dummy import on_meta
+from tests.model.test_renamed_families import FAMILIES as RENAMED
 from tests.model.test_text_part import WITH_EYES
 from tests.model.test_torch_model import logits_after
 from tests.model.torch_steps import GreedyRunner
@@ -63,17 +66,20 @@ def test_logits_are_close(dtype: str, tolerance: float, name: str, tmp_path: Pat
     if dtype == "bfloat16" and name in MIXTURES:
         # transformers differs from itself in float32 by 0.3 there.
         pytest.skip("rounding turns near ties of routers, and other experts answer")
-    if dtype == "bfloat16" and name == "gemma 4":
+    if dtype == "bfloat16" and name.startswith("gemma 4"):
         pytest.skip("transformers differs from itself in float32 by 0.2: scores are not scaled")
     model = make_family(tmp_path, name, dtype=dtype, initializer_range=0.12)
+    exact = copy.deepcopy(model).float()
     runners = (make_runner(tmp_path, dtype=dtype), GreedyRunner(tmp_path, dtype=dtype))
     for prompt in prompts(4):
         with torch.inference_mode():
             expected = model(torch.tensor([prompt])).logits[0, -1].float()
+            rounding = (exact(torch.tensor([prompt])).logits[0, -1] - expected).abs().max()
+        # Where transformers' own rounding is coarser than that, ours may be as coarse.
+        bound = max(tolerance * expected.std(), 1.5 * rounding)
         for runner in runners:
             for chunk in (5, 1000):
-                ours = logits_after(runner, prompt, chunk)
-                assert (ours - expected).abs().max() < tolerance * expected.std()
+                assert (logits_after(runner, prompt, chunk) - expected).abs().max() < bound
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -84,7 +90,7 @@ def test_its_weights_are_all_that_are_read(name: str, tmp_path: Path) -> None:
         there = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
     asked: dict[str, tuple[int, ...]] = {}
     for name, shape in weights.asked.items():
-        tensor, index, transposed = place(name)
+        tensor, index, transposed, _ = place(name)
         one = shape[::-1] if transposed else shape
         asked[tensor] = one if index is None else (max(asked.get(tensor, (0,))[0], index + 1), *one)
     assert asked == there
@@ -102,7 +108,7 @@ def test_one_head_of_keys_for_all_queries(kind: Any, own: dict[str, Any], tmp_pa
     """Falcon 7B, StarCoder 1: one head that two ranks cannot divide, so none of the families."""
     model = make_model(tmp_path, kind, multi_query=True, **own)
     runner = make_runner(tmp_path)
-    assert runner.info.num_kv_heads == 1
+    assert {keys.kv_heads for keys in runner.info.attention_layers.values()} == {1}
     asked = prompts(3)
     assert Loop(runner).generate(asked, 8) == [greedy(model, prompt, 8) for prompt in asked]
 
@@ -122,18 +128,19 @@ def test_a_draft_model_needs_positions_for_all_of_a_sequence(tmp_path: Path) -> 
 
 
 def test_there_are_tests_of_every_architecture() -> None:
-    kinds = {kind for kind, _ in FAMILIES.values()} | {LlamaConfig}
+    kinds = {kind for kind, _ in (FAMILIES | HYBRIDS).values()} | {LlamaConfig}
     names = {getattr(MODEL_FOR_CAUSAL_LM_MAPPING[kind], "__name__", "") for kind in kinds}
-    assert names | {f"{kind.__name__}" for kind, _ in WITH_EYES.values()} == set(ARCHITECTURES)
+    eyes = WITH_EYES | HYBRIDS_WITH_EYES
+    names |= {kind.__name__ for kind, _ in eyes.values()}
+    names |= {architecture for architecture, *_ in RENAMED.values()}
+    assert names == set(ARCHITECTURES)
 
 
 def test_norms_of_heads_are_not_those_of_llama(tmp_path: Path) -> None:
-    """Weights alike but for the norms of heads: so these are what the tests above are about."""
     make_family(tmp_path, "qwen3", tie_word_embeddings=True)
-    asked = prompts(2)
-    with_norms = Loop(make_runner(tmp_path)).generate(asked, 8)
     edit(tmp_path, architectures=["LlamaForCausalLM"])
-    assert Loop(make_runner(tmp_path)).generate(asked, 8) != with_norms
+    with pytest.raises(ModelLoadError, match=r"no use: .*k_norm\.weight, .*q_norm\.weight"):
+        make_runner(tmp_path)
 
 
 def test_config_says_which_layers_have_a_window() -> None:
@@ -144,7 +151,6 @@ def test_config_says_which_layers_have_a_window() -> None:
     assert windows(sliding_window=100) == (100, 100, 100)
     # Qwen's configurations have a window and say whether, and from which layer on, it counts.
     assert windows(sliding_window=100, use_sliding_window=False) == (None, None, None)
-    assert windows(sliding_window=100, model_type="qwen3") == (None, None, None)
     above = {"use_sliding_window": True, "max_window_layers": 2}
     assert windows(sliding_window=100, **above) == (None, None, 100)
     assert windows(sliding_window=100, sliding_window_pattern=2) == (100, None, 100)
@@ -195,14 +201,11 @@ def test_yarn_stretches_the_context(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("mistral", {"attention_bias": True}, "'attention_bias' of True .* MistralForCausalLM"),
-        ("mistral", {"mlp_bias": True}, "'mlp_bias' of True"),
         ("mistral", {"hidden_act": "tanh"}, "'tanh' is not supported"),
         ("qwen2", {"use_mrope": True}, "'use_mrope' of True"),
         ("qwen2", {"dual_chunk_attention_config": {"chunk_size": 9}}, "'dual_chunk_attention"),
         ("qwen2", {"layer_types": ["linear_attention"]}, "'linear_attention' are not supported"),
         ("qwen2", {"partial_rotary_factor": 0.5}, "'partial_rotary_factor' of 0.5"),
-        ("qwen3", {"mlp_bias": True}, "'mlp_bias' of True"),
         ("qwen3", {"attention_bias": True}, r"lack 'model\.layers\.0\.self_attn\.q_proj\.bias'"),
         ("qwen3", {"head_dim": 8}, "has shape"),
         ("qwen3", {"quantization_config": {"bits": 4}}, "quantized"),
@@ -210,13 +213,12 @@ def test_yarn_stretches_the_context(tmp_path: Path) -> None:
         ("phi3", {"rope_parameters": YARN}, "'yarn' is not supported for Phi-3"),
         ("falcon", {"alibi": True}, "'alibi' of True"),
         ("gpt-2", {"scale_attn_by_inverse_layer_idx": True}, "'scale_attn_by_inverse_layer_idx'"),
-        ("gpt-j", {"rotary_dim": None}, "'rotary_dim' must be there"),
+        ("gpt-j", {"rotary_dim": 0}, "'rotary_dim' must be there"),
         ("opt", {"do_layer_norm_before": False}, "'do_layer_norm_before' of false"),
         ("opt", {"word_embed_proj_dim": 32}, "'word_embed_proj_dim' of 32"),
         ("hunyuan", {"use_cla": True}, "'use_cla' of True"),
-        ("hunyuan", {"use_qk_norm": False}, "'use_qk_norm' of false"),
         ("hunyuan, experts", {"moe_topk": [1, 2, 2, 2]}, "'moe_topk' that differs"),
-        ("granite 4, dense", {"layer_types": ["mamba"] * 4}, "layers of 'mamba' are not supported"),
+        ("granite 4, dense", {"layer_types": ["linear"] * 4}, "layers of 'linear'"),
         ("phi", {"qk_layernorm": True}, "'qk_layernorm' of True"),
         ("phi3", {"num_key_value_heads": 1}, r"'.*qkv_proj\.weight' .* has shape"),
     ],
@@ -229,13 +231,6 @@ def test_unsupported_config_is_refused_by_name(
         changes = changes | {"rope_parameters": None}
     edit(tmp_path, **changes)
     with pytest.raises(ModelLoadError, match=message):
-        make_runner(tmp_path)
-
-
-def test_the_message_names_what_there_is(tmp_path: Path) -> None:
-    make_llama(tmp_path)
-    edit(tmp_path, architectures=["OtherForCausalLM"])
-    with pytest.raises(ModelLoadError, match=r"'OtherForCausalLM' .*Mistral.*Phi3.*Qwen2.*Qwen3"):
         make_runner(tmp_path)
 
 

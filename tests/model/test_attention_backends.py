@@ -100,7 +100,7 @@ def test_backends_are_made_by_name() -> None:
 class Recorder:
     """Notes what it is asked for; the steps that it sees are those of a planner."""
 
-    name, captures, moves_rows = "recorder", True, False
+    name, captures = "recorder", True
 
     def __init__(self) -> None:
         self.planned: list[tuple[str, int, int]] = []

@@ -11,9 +11,7 @@ from pyengine._core import StepLayout
 from pyengine.model.batch import StepBuffers
 from pyengine.model.spec import describe
 from pyengine.model.torch.attention import cascade, warm_up
-from pyengine.model.torch.attention.backend import Rehearsal
 from pyengine.model.torch.attention.by_kind import AttentionByKind, joined, ready_by_kind
-from pyengine.model.torch.attention.moved_rows import AttentionOfMovedRows
 from pyengine.model.torch.attention.selection import Capabilities
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.attention.triton import TritonAttention
@@ -36,7 +34,6 @@ class Named:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.moves_rows = name == "triton"
 
 
 @pytest.fixture
@@ -69,67 +66,6 @@ def test_kind_that_only_torch_attends_leaves_all_to_torch() -> None:
     found = ready_by_kind((WINDOWS, replace(FULL, head_dim=768)), CPU, H200)
     assert isinstance(found.backend, TorchAttention)
     assert "heads of 768 elements are too large" in found.why
-
-
-@pytest.mark.usefixtures("nothing_is_made")
-def test_rows_that_follow_drafts_go_to_a_backend_that_moves_them() -> None:
-    for specs in ((WINDOWS,), (WINDOWS, FULL)):
-        assert not ready_by_kind(specs, CPU, H200).backend.moves_rows
-        found = ready_by_kind(specs, CPU, H200, moves=True)
-        assert isinstance(found.backend, AttentionOfMovedRows)
-        assert found.backend.name == ready_by_kind(specs, CPU, H200).backend.name
-        assert found.why.endswith("; behind drafts in flight triton")
-    alone = ready_by_kind((FULL,), CPU, H200, moves=True)
-    assert (alone.backend.name, alone.backend.moves_rows) == ("triton", True)
-    assert not isinstance(alone.backend, AttentionOfMovedRows)
-    # There is none, or what there is can be captured in no graph: steps wait for their drafts.
-    without = ready_by_kind((WINDOWS,), CPU, replace(H200, triton=None), moves=True)
-    slow = ready_by_kind((WINDOWS,), CPU, H200, "torch", moves=True)
-    assert not without.backend.moves_rows
-    assert not slow.backend.moves_rows
-
-
-class Noting:
-    """A backend that notes what it is planned for, attends to and forgets."""
-
-    name, captures, moves_rows = "noting", True, True
-
-    def __init__(self, variant: str) -> None:
-        self._variant = variant
-        self.calls: list[tuple[str, ...]] = []
-
-    def variant(self, step: Any) -> str:
-        self.calls.append(("variant",))
-        return self._variant
-
-    def plan(self, step: Any, variant: str, *_: Any, **__: Any) -> None:
-        self.calls.append(("plan", variant))
-
-    def attend(self, *_: Any) -> None:
-        self.calls.append(("attend",))
-
-    def rehearsals(self) -> list[Rehearsal]:
-        return [Rehearsal(self._variant, 1, 2)]
-
-    def forget(self, variant: str, tokens: int) -> None:
-        self.calls.append(("forget", variant))
-
-
-def test_each_step_is_planned_by_the_backend_that_attends() -> None:
-    plain, moving = Noting("decode"), Noting("ragged")
-    both = AttentionOfMovedRows(plain, moving)
-    step: Any = Step(StepBuffers(layout_of(spec_of())))
-    one = torch.zeros(1, 4, 16)
-    for moved in (1, 0):
-        step.host.num_moved_rows = moved
-        both.plan(step, both.variant(step), 1, 1, captured=False)
-        both.attend(step, one, one, one, one, 1, layer_of())
-    both.forget("moved_ragged", 4)
-    both.forget("decode", 4)
-    noted = ("variant",)
-    assert moving.calls == [noted, ("plan", "ragged"), ("attend",), noted, ("forget", "ragged")]
-    assert plain.calls == [noted, noted, ("plan", "decode"), ("attend",), ("forget", "decode")]
-    assert [each.variant for each in both.rehearsals()] == ["decode", "moved_ragged"]
 
 
 @pytest.mark.parametrize(

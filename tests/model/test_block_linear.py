@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pyengine.model.torch.layers import parts as layers
-from pyengine.model.torch.layers.block_linear import BlockLinear, is_blocks
+from pyengine.model.torch.layers.linear.block import BlockLinear, is_blocks
 from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.weights.float8 import Float8, Float8Activations, step_of
 from pyengine.model.weights.matrix import Dense, Matrix

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pyengine.model.cpu.attention import cache_array
+from pyengine.model.cpu.pool import cache_array
 
 
 def test_a_cache_lies_in_private_memory_of_huge_pages() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.model.cache_groups import CacheGroup, cache_groups, pages_for, slots_of
-from pyengine.model.layer_heads import slots_by_layer
+from pyengine.model.cache_layers import slots_by_layer
 from pyengine.model.runner import ModelInfo
 from pyengine.model.spec import describe
 from pyengine.settings.config import EngineConfig
@@ -72,7 +72,7 @@ async def test_draft_is_equal_on_a_late_device(
 
 def one_page(info: ModelInfo) -> int:
     """Bytes of a page that holds all layers."""
-    return info.block_bytes // slots_of(info.cache_groups) * sum(slots_by_layer(info.heads))
+    return info.block_bytes // slots_of(info.cache_groups) * sum(slots_by_layer(info.layers))
 
 
 def test_its_layers_share_the_pages_of_the_larger_models_groups(
@@ -103,11 +103,11 @@ def test_its_layers_share_the_pages_of_the_larger_models_groups(
     groups, draft = spec.info.cache_groups, spec.draft.info
     assert [len(group.tables) for group in draft.cache_groups] == [1, 6]
     assert slots_of(draft.cache_groups) == 3
-    assert draft.cache_groups[0] == CacheGroup(None, ((5, 11, 17),))
+    assert draft.cache_groups[0] == CacheGroup("full", ((5, 11, 17),))
     own = spec.info.block_bytes - draft.block_bytes
     assert own == 5 * 4 * draft.block_bytes // 3
     # At 8k tokens the draft model takes an eighth of the cache, not a half.
     held = pages_for(groups, 8192, 16)
-    assert held == pages_for(cache_groups(spec.info.windows), 8192, 16)
+    assert held == pages_for(cache_groups(spec.info.layers), 8192, 16)
     assert draft.block_bytes / spec.info.block_bytes < 0.14
     assert one_page(draft) / (own + one_page(draft)) > 0.47

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
 from pyengine import AsyncEngine, SamplingParams
 from pyengine._core import StepLayout
@@ -30,7 +30,14 @@ from pyengine.settings.config import EngineConfig
 from tests.model.llamas import Loop, make_llama, prompts
 from tests.model.torch_steps import GreedyRunner
 
-PARAMETERS = {"llama-3-8b": 8_030_261_248, "llama-3-70b": 70_553_706_496}
+PARAMETERS = {
+    "llama-3-8b": 8_030_261_248,
+    "llama-3-70b": 70_553_706_496,
+    "qwen3.5-0.8b": 752_393_024,
+    "qwen3.5-35b-a3b": 34_660_610_688,
+    "glm-4.7-flash": 29_943_393_920,
+}
+LLAMAS = ("llama-3-8b", "llama-3-70b")
 
 
 class Ranks:
@@ -63,11 +70,11 @@ class Recorded(DummyWeights):
 
 def on_meta(name: str, ranks: int = 1) -> tuple[TorchModel, TorchParts, Recorded]:
     """The model without memory."""
-    spec = describe(EngineConfig(model=name, load_format="dummy", num_blocks=16))
+    spec = describe(EngineConfig(model=name, load_format="dummy"))
     layout = StepLayout(2048, 256, 256 * 16, vocab_size=spec.info.vocab_size)
-    meta = torch.device("meta")
+    meta, pages = torch.device("meta"), 16 + spec.info.state_pages
     parts = TorchParts(
-        meta, torch.bfloat16, torch.bfloat16, TorchAttention(), 2048, 256, 16, Ranks(ranks)
+        meta, torch.bfloat16, torch.bfloat16, TorchAttention(), 2048, 256, pages, Ranks(ranks)
     )
     weights = Recorded()
     weights.asked = {}
@@ -76,13 +83,23 @@ def on_meta(name: str, ranks: int = 1) -> tuple[TorchModel, TorchParts, Recorded
 
 @pytest.mark.parametrize("name", NAMED_SPECS)
 def test_a_named_spec_is_that_of_the_model(name: str) -> None:
-    model, parts, weights = on_meta(name)
+    model, _, _ = on_meta(name)
+    config = AutoConfig.for_model(**describe(EngineConfig(model=name, load_format="dummy")).config)
+    with torch.device("meta"):
+        theirs = AutoModelForCausalLM.from_config(config)
+    # A router's bias is a buffer there.
+    biases = sum(len(it) for key, it in theirs.named_buffers() if key.endswith("correction_bias"))
+    assert model.num_parameters == PARAMETERS[name] == theirs.num_parameters() + biases
+
+
+@pytest.mark.parametrize("name", LLAMAS)
+def test_weights_of_a_llama_are_those_of_the_model(name: str) -> None:
+    model, _, weights = on_meta(name)
     config = LlamaConfig(**describe(EngineConfig(model=name, load_format="dummy")).config)
     with torch.device("meta"):
         theirs = AutoModelForCausalLM.from_config(config)
     assert weights.asked == {k: tuple(v.shape) for k, v in theirs.state_dict().items()}
-    assert model.num_parameters == PARAMETERS[name] == theirs.num_parameters()
-    assert parts.caches[0][0].shape == (16, 16, 8, 128)
+    assert model.pool.caches[0][0].shape == (16, 16, 8, 128)
 
 
 def test_ranks_hold_their_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,8 +112,8 @@ def test_ranks_hold_their_share_of_the_memory(monkeypatch: pytest.MonkeyPatch) -
 
         with monkeypatch.context() as patch:
             patch.setattr(Transfer, "matrix", noted)
-            _, parts, _ = on_meta("llama-3-70b", ranks)
-        assert {keys.shape[2] for keys, _ in parts.caches} == {8 // ranks}
+            model, _, _ = on_meta("llama-3-70b", ranks)
+        assert {keys.shape[2] for keys, _ in model.pool.caches} == {8 // ranks}
         table, *layers = made  # every rank has all of the embeddings
         assert table.shape[0] > layers[0].shape[0]
         return sum(weight.numel() for weight in layers)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from pyengine.model.torch.layers.expert_counts import ExpertCounts
+from pyengine.model.torch.layers.experts.counts import ExpertCounts
 from pyengine.telemetry.experts import ExpertLoad
 from tests.late_device import LateQueue
 

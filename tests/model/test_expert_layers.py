@@ -16,8 +16,8 @@ from pyengine.kernels.layers.packed_tensor import PackedTensor
 from pyengine.model.torch.device.ops import REFERENCES
 from pyengine.model.torch.device.transfer import Transfer
 from pyengine.model.torch.layers import parts
-from pyengine.model.torch.layers.expert_layers import PackedExpertLinear
-from pyengine.model.torch.layers.float8_experts import Float8ExpertLinear, are_float8
+from pyengine.model.torch.layers.experts.float8 import Float8ExpertLinear, are_float8
+from pyengine.model.torch.layers.experts.layers import PackedExpertLinear
 from pyengine.model.torch.layers.packed_weights import stay_packed
 from pyengine.model.weights.float8 import Float8
 from pyengine.model.weights.matrix import Dense, Matrix, Part

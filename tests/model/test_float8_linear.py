@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from pyengine.model.architectures.parts import Buffer
+from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.layers import parts as layers
-from pyengine.model.torch.layers.float8_linear import Float8Linear, is_float8
+from pyengine.model.torch.layers.linear.float8 import Float8Linear, is_float8
 from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.weights.float8 import Float8, Float8Activations, activations_of
 from pyengine.model.weights.matrix import Dense, Matrix

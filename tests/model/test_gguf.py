@@ -15,17 +15,21 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, LlamaConfig, Phi3Config, Qwen2Config, Qwen3Config
 
 from pyengine import AsyncEngine, SamplingParams
+from pyengine.chat.template_source import TemplateSource
 from pyengine.demo import MODEL_PATH
 from pyengine.errors import ConfigError, ModelLoadError
 from pyengine.model.positions import rotary_parameters
 from pyengine.model.spec import describe
 from pyengine.model.weights.folder import model_folder, served_name
+from pyengine.model.weights.gguf.ends import end_token_ids
 from pyengine.model.weights.gguf.file import GgufFile
+from pyengine.model.weights.gguf.folder import tokenizer_config
 from pyengine.model.weights.gguf.tensors import stored
 from pyengine.model.weights.gguf.tokenizer import make_tokenizer
 from pyengine.model.weights.gguf.types import TYPES
 from pyengine.model.weights.loader import open_weights
 from pyengine.settings.config import EngineConfig
+from tests.model.ggufs import permuted
 from tests.model.llamas import Loop, make_model, make_runner, prompts
 
 FAMILIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
@@ -53,9 +57,16 @@ def random_blocks(kind: GGMLQuantizationType, rows: int, inputs: int) -> NDArray
     """Rows of any bytes, but whose scales are finite floats."""
     rng, (numbers, size) = np.random.default_rng(2), GGML_QUANT_SIZES[kind]
     blocks = rng.integers(0, 256, (rows, inputs // numbers, size), np.uint8)
-    for at in {"Q6_K": [208], "MXFP4": [], "Q4_0": [0], "Q5_0": [0], "Q8_0": [0]}.get(
-        kind.name, [0, 2]
-    ):
+    own = {
+        "Q2_K": [80, 82],
+        "Q3_K": [108],
+        "Q6_K": [208],
+        "MXFP4": [],
+        "TQ1_0": [52],
+        "TQ2_0": [64],
+    }
+    two = kind.name in ("Q4_1", "Q5_1", "Q4_K", "Q5_K")
+    for at in own.get(kind.name, [0, 2] if two else [0]):
         scales = rng.standard_normal(blocks.shape[:2]).astype(np.float16)
         blocks[..., at : at + 2] = scales[..., None].view(np.uint8)
     if kind.name == "MXFP4":
@@ -70,16 +81,21 @@ def test_a_type_means_what_gguf_says(number: int) -> None:
     assert TYPES[number].name == kind.name
     assert (TYPES[number].numbers, TYPES[number].nbytes) == GGML_QUANT_SIZES[kind]
     part = TYPES[number].read(blocks)
-    theirs = dequantize(blocks.reshape(rows, -1), kind)
+    theirs = signs(blocks) if kind.name == "Q1_0" else dequantize(blocks.reshape(rows, -1), kind)
+    ours = part.dequantized()
     assert part.shape == (rows, inputs)
-    assert np.array_equal(part.dequantized().view(np.uint32), theirs.view(np.uint32))
-    assert np.array_equal(part.columns(slice(256, 512)).dequantized(), theirs[:, 256:])
+    if kind.name.startswith(("IQ1", "IQ2", "IQ3", "TQ")):
+        assert np.allclose(ours, theirs, rtol=3e-7, atol=0)  # a scale of its own, rounded once
+    else:
+        assert np.array_equal(ours.view(np.uint32), theirs.view(np.uint32))
+    assert np.array_equal(part.columns(slice(256, 512)).dequantized(), ours[:, 256:])
 
 
-def permuted(array: NDArray[Any], heads: int) -> NDArray[Any]:
-    """Queries or keys as llama.cpp's converter has them."""
-    split = array.reshape(heads, 2, array.shape[0] // heads // 2, *array.shape[1:])
-    return split.swapaxes(1, 2).reshape(array.shape)
+def signs(blocks: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """What Q1_0 means: a scale for 128 bits, of which each is a sign."""
+    scales = blocks[..., :2].copy().view(np.float16).astype(np.float32)
+    bits = np.unpackbits(blocks[..., 2:], axis=-1, bitorder="little")
+    return (np.where(bits, scales, -scales)).reshape(len(blocks), -1)
 
 
 def add_shape(writer: gguf.GGUFWriter, config: dict[str, Any]) -> None:
@@ -129,7 +145,7 @@ def write(
     eos = config["eos_token_id"]
     writer.add_eos_token_id(eos[0] if isinstance(eos, list) else eos)
     for name, tensor in load_file(folder / "model.safetensors").items():
-        array, ((own_name,), _) = tensor.float().numpy(), stored(name, architecture)
+        array, ((own_name,), _) = tensor.float().numpy(), stored(name)
         if architecture == "llama" and ("q_proj" in name or "k_proj" in name):
             array = permuted(
                 array, config[f"num_{'attention' if 'q_' in name else 'key_value'}_heads"]
@@ -195,7 +211,7 @@ def test_types_may_differ_within_a_file(tmp_path: Path) -> None:
         if tensor.ndim == 1:
             continue
         found = weights.table(name, *tensor.shape).dequantized(np.dtype(np.float32))
-        entry = entries[stored(name, "llama").names[0]]
+        entry = entries[stored(name).names[0]]
         theirs = dequantize(entry.data, entry.tensor_type).reshape(tensor.shape)
         heads = {"attn_q": 4, "attn_k": 2}.get(entry.name.split(".")[-2])
         assert np.array_equal(permuted(found, heads) if heads else found, theirs)
@@ -241,6 +257,49 @@ def test_a_tokenizer_that_cannot_be_made_is_named(damage: dict[str, Any]) -> Non
     metadata = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": ["a", "b"]}
     with pytest.raises(ModelLoadError, match=r"the tokenizer of x\.gguf: .*tokenizer\.json beside"):
         make_tokenizer(metadata | damage, "x.gguf")
+
+
+@pytest.mark.parametrize(
+    ("pre", "begins"), [("llama-bpe", True), ("falcon3", True), ("qwen2", False)]
+)
+def test_a_file_that_says_nothing_of_its_first_token(pre: str, begins: bool) -> None:
+    """As llama.cpp has it: Llama 3's files of 2024 have no add_bos_token."""
+    metadata = {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": pre,
+        "tokenizer.ggml.tokens": ["a", "b", "<s>"],
+        "tokenizer.ggml.token_type": [1, 1, 3],
+        "tokenizer.ggml.merges": [],
+        "tokenizer.ggml.bos_token_id": 2,
+    }
+    assert make_tokenizer(metadata, "x.gguf").encode("ab").ids == [2, 0, 1][not begins :]
+    said = metadata | {"tokenizer.ggml.add_bos_token": not begins}
+    assert make_tokenizer(said, "x.gguf").encode("ab").ids == [2, 0, 1][begins:]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "eos", "ends"),
+    [
+        (["a", "<|endoftext|>", "<|im_end|>"], 1, [1, 2]),
+        (["a", "</s>", "<end_of_turn>", "b"], 1, [1, 2]),
+        (["a", "<|end|>"], 1, [1]),
+        (["<|return|>", "<|call|>", "<|end|>", "<|endoftext|>"], 0, [0, 1, 3]),
+        (["a", "b"], None, []),
+    ],
+)
+def test_answers_end_where_llama_cpp_ends_them(
+    tokens: list[str], eos: int | None, ends: list[int]
+) -> None:
+    metadata = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.eos_token_id": eos}
+    assert end_token_ids(metadata) == ends
+
+
+def test_a_file_may_have_a_template_for_tools(tmp_path: Path) -> None:
+    metadata = {"tokenizer.chat_template": "{{ 1 }}", "tokenizer.chat_template.tool_use": "t"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(tokenizer_config(metadata)))
+    source = TemplateSource.read(tmp_path)
+    assert source is not None
+    assert (source.text, source.text_with_tools) == ("{{ 1 }}", "t")
 
 
 def test_a_quantized_file_is_not_quantized_again(tmp_path: Path) -> None:

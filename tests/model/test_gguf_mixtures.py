@@ -20,8 +20,9 @@ from pyengine.model.weights.folder import model_folder
 from pyengine.model.weights.loader import open_weights
 from pyengine.settings.config import EngineConfig
 from tests.model import families
+from tests.model.ggufs import permuted
 from tests.model.llamas import Loop, make_model, make_runner, prompts
-from tests.model.test_gguf import add_shape, permuted
+from tests.model.test_gguf import add_shape
 
 Arrays = dict[str, NDArray[np.float32]]
 

@@ -23,7 +23,6 @@ from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.flashinfer import workspace
 from pyengine.model.torch.attention.flashinfer.backend import FlashInferAttention
 from pyengine.model.torch.attention.flashinfer.library import Library
-from pyengine.model.torch.attention.moved_rows import MOVED, AttentionOfMovedRows
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.triton import TritonAttention
 from pyengine.model.torch.runner import TorchRunner
@@ -75,8 +74,7 @@ def make_attention(name: str, queue: LateQueue) -> Callable[[AttentionSpec], Att
         return TritonAttention(spec, CPU, processors=8)
 
     def flashinfer(spec: AttentionSpec) -> AttentionBackend:
-        plain = FlashInferAttention(spec, CPU, LateDevice(queue).library())
-        return AttentionOfMovedRows(plain, triton(spec))
+        return FlashInferAttention(spec, CPU, LateDevice(queue).library())
 
     return triton if name == "triton" else flashinfer
 
@@ -196,11 +194,7 @@ async def test_nothing_is_read_or_written_too_early(
     assert queue.waited > 20
     assert queue.replays > 5
     assert "cannot be captured" not in caplog.text
-    kinds = {each.removeprefix(MOVED) for each in variants}
-    assert kinds >= {"decode", "ragged", *(["decode_cascade"] if attention == "triton" else [])}
-    # FlashInfer's plans are made from lengths: what follows drafts in flight is Triton's.
-    behind = any(each.startswith(MOVED) for each in variants)
-    assert behind == (drafts == "draft model" and attention == "flashinfer")
+    assert variants >= {"decode", "ragged", *(["decode_cascade"] if attention == "triton" else [])}
 
 
 def sampled(runner: TorchRunner) -> list[list[int]]:

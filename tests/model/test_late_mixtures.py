@@ -17,8 +17,8 @@ from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.architectures.parts import SILU
 from pyengine.model.torch.device.ops import REFERENCES, TorchOps
 from pyengine.model.torch.device.transfer import Transfer
-from pyengine.model.torch.layers.expert_layers import load_layers
-from pyengine.model.torch.layers.grouped_experts import GroupedExperts
+from pyengine.model.torch.layers.experts.grouped import GroupedExperts
+from pyengine.model.torch.layers.experts.layers import load_layers
 from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.torch.start.cpu import start_on_cpu
 from pyengine.model.weights.matrix import Dense, Matrix

@@ -64,11 +64,6 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         describe(EngineConfig(model=str(tmp_path / "nowhere")))
 
 
-def test_a_folder_without_config(tmp_path: Path) -> None:
-    with pytest.raises(ModelLoadError, match=r"no config\.json"):
-        describe(EngineConfig(model=str(tmp_path)))
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -131,7 +131,7 @@ def test_attention_is_asked_for_what_a_rank_has() -> None:
     spec = describe(config)
     (asked,) = attention_specs(spec.info, make_layout(config, spec.info), 2)
     assert asked.num_heads * 2 == spec.info.num_heads
-    assert asked.num_kv_heads * 2 == spec.info.num_kv_heads
+    assert asked.num_kv_heads * 2 == spec.info.attention_layers[0].kv_heads
     assert (asked.dtype, asked.kv_dtype) == ("bfloat16", "float8_e4m3fn")
     assert (asked.max_rows, asked.max_tokens) == (4, 1024)
     assert asked.max_pages == 4 * -(-spec.info.max_context // 16)

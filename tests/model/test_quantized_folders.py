@@ -16,7 +16,7 @@ from compressed_tensors.compressors import (
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from compressed_tensors.quantization.utils import calculate_qparams
 from safetensors.torch import load_file
-from transformers import LlamaConfig, Phi3Config, Qwen3Config
+from transformers import LlamaConfig, Phi3Config, Qwen3Config, YoutuConfig
 
 from pyengine.errors import ConfigError, ModelLoadError
 from pyengine.model.spec import describe
@@ -41,6 +41,18 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
     "llama": (LlamaConfig, {}),
     "qwen3": (Qwen3Config, {"head_dim": 16, "tie_word_embeddings": True}),
     "phi3": (Phi3Config, {"pad_token_id": None}),
+    "youtu": (
+        YoutuConfig,
+        {
+            "num_key_value_heads": 4,
+            "q_lora_rank": 48,
+            "kv_lora_rank": 32,
+            "qk_nope_head_dim": 24,
+            "qk_rope_head_dim": 8,
+            "v_head_dim": 16,
+            "tie_word_embeddings": False,
+        },
+    ),
 }
 
 

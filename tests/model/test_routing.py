@@ -20,6 +20,7 @@ ROUTINGS = [
     Routing(3, normalized=True, scale=2.5),
     Routing(2, sigmoid=True, normalized=True),
     Routing(3, sigmoid=True, scale=0.5, groups=4, chosen_groups=2),
+    Routing(3, scale=2.0, groups=4, chosen_groups=2, group_best=1),
 ]
 
 
@@ -47,6 +48,7 @@ def test_rows_go_where_torch_sends_them(routing: Routing, biased: bool) -> None:
         bias=None if bias is None else [float(number) for number in bias],
         groups=routing.groups,
         chosen_groups=routing.chosen_groups,
+        group_best=routing.group_best,
     )
     x, out = np.ones((ROWS, HIDDEN), np.float32), np.zeros((ROWS, HIDDEN), np.float32)
     with run_once(CpuKernels(2), ROWS) as program:
@@ -64,6 +66,7 @@ def test_rows_go_where_torch_sends_them(routing: Routing, biased: bool) -> None:
         scale=routing.scale,
         groups=routing.groups,
         chosen_groups=routing.chosen_groups,
+        group_best=routing.group_best,
         bias=None if bias is None else torch.from_numpy(bias),
     )
     assert experts.routed == routed.tolist()

@@ -132,7 +132,7 @@ def test_penalties_change_logits_and_are_undone() -> None:
     assert (logits == raw).all()
     with pytest.raises(ValueError, match="more logits rows"):
         kernels.apply_penalties(penalties, CpuTensor(logits), 3, 4)
-    with pytest.raises(ValueError, match="a penalty of a token that there is not"):
+    with pytest.raises(ValueError, match="a penalty for a token outside the vocabulary"):
         kernels.apply_penalties(penalties, CpuTensor(np.zeros((6, 20), np.float32)), 0, 6)
 
 

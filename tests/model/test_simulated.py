@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pyengine._core import StepLayout
 from pyengine.errors import ConfigError
 from pyengine.model.batch import StepBuffers
+from pyengine.model.cache_layers import Keys
 from pyengine.model.runner import ModelInfo
 from pyengine.model.simulated import SimulatedRunner, printable_tokens
 from tests.programs import python
@@ -24,11 +25,9 @@ def info(folder: Path = Path()) -> ModelInfo:
         vocab_size=100,
         max_context=64,
         eos_token_ids=(2,),
-        num_layers=1,
         hidden_size=8,
         num_heads=1,
-        num_kv_heads=1,
-        head_dim=8,
+        layers=(Keys(1, 8),),
         dtype="float32",
         block_size=16,
         block_bytes=1024,

@@ -69,8 +69,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         device: torch.device,
         machine: Capabilities,
         asked: str,
-        *,
-        moves: bool,
     ) -> Ready:
         (spec,) = specs
         backend = TritonAttention(spec, device, processors=8)

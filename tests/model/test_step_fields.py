@@ -1,31 +1,29 @@
-"""What is declared in Rust has one spelling in Python, and it is the same."""
+"""Python names the numbers and fields of a step as Rust declares them."""
 
 import numpy as np
 import torch
 
-from pyengine._core import StepHeader, StepLayout
+from pyengine._core import StepLayout, step_numbers
 from pyengine.kernels.sampling import rules
 from pyengine.model.batch import StepBuffers
-from pyengine.model.step_fields import SAMPLING_ROW, StepFields, sampling_rows
+from pyengine.model.step_fields import SAMPLING_ROW, sampling_rows
 from pyengine.model.torch.device.device_step import DeviceStep
 from pyengine.sampling import SamplingParams, pack_sampling
+from tools import step_names
 
 LAYOUT = StepLayout(20, 5, 9, vocab_size=50)
 
 
-def test_the_fields_of_a_step_are_those_of_the_layout() -> None:
-    names = [name for name in StepFields.__annotations__ if not name.endswith("_tables")]
-    assert names == list(LAYOUT.fields())
-    assert all(LAYOUT.meanings()[name] for name in LAYOUT.fields())
+def test_file_of_names_is_written_from_the_declaration() -> None:
+    assert step_names.FILE.read_text() == step_names.text()
 
 
-def test_every_number_of_the_header_has_a_name() -> None:
-    names = {name.lower(): getattr(StepHeader, name) for name in dir(StepHeader) if name.isupper()}
+def test_number_of_the_header_is_an_attribute_of_its_buffers() -> None:
     step = StepBuffers(LAYOUT)
-    for name, index in names.items():
+    for name, index in step_numbers().items():
         setattr(step, name, index + 1)
         assert step.header[index] == index + 1 == getattr(step, name), name
-    assert len(set(names.values())) == len(names)
+    assert list(step_numbers().values()) == list(range(len(step.header)))
 
 
 def test_a_row_is_packed_by_the_names_of_its_rules() -> None:

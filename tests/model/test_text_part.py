@@ -28,6 +28,7 @@ from transformers import (
 from pyengine.errors import ModelLoadError
 from pyengine.model.text_part import plain_name, text_part
 from tests.model.families import ALTERNATING, GEMMA4, WIDE, YARN
+from tests.model.latents import LATENTS_WITH_EYES
 from tests.model.llamas import SMALL, Loop, make_runner, prompts
 from tests.model.test_torch_model import logits_after
 
@@ -238,7 +239,7 @@ WITH_EYES: dict[str, tuple[Any, dict[str, Any]]] = {
             "vision_config": QWEN_EYES,
         },
     ),
-}
+} | LATENTS_WITH_EYES
 
 
 def make(folder: Path, name: str) -> Any:
@@ -283,7 +284,7 @@ def test_names_of_weights_lose_what_says_that_they_are_its() -> None:
     for name in ("model.language_model.norm.weight", "language_model.model.norm.weight"):
         assert plain_name(name) == "model.norm.weight"
     assert plain_name("language_model.lm_head.weight") == "lm_head.weight"
-    assert plain_name("layers.0.mlp.up_proj.weight") == "model.layers.0.mlp.up_proj.weight"
-    assert plain_name("h.0.attn.c_attn.weight") == "transformer.h.0.attn.c_attn.weight"
+    for wrapped in ("module.model.norm.weight", "_orig_mod.module.model.norm.weight"):
+        assert plain_name(wrapped) == "model.norm.weight"
     for name in ("model.norm.weight", "model.visual.norm.weight"):
         assert plain_name(name) == name

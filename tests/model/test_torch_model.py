@@ -82,7 +82,7 @@ def test_float16(tmp_path: Path) -> None:
 def test_a_cache_of_eight_bits(tmp_path: Path) -> None:
     model = make_llama(tmp_path, initializer_range=0.12)
     runner = GreedyRunner(tmp_path, kv_dtype=torch.float8_e4m3fn)
-    assert {keys.dtype for keys, _ in runner.model.caches} == {torch.float8_e4m3fn}
+    assert {keys.dtype for keys, _ in runner.model.pool.caches} == {torch.float8_e4m3fn}
     prompt = prompts(1)[0]
     with torch.inference_mode():
         expected = model(torch.tensor([prompt])).logits[0, -1].float()
@@ -127,7 +127,7 @@ def test_padding_is_not_stored(tmp_path: Path) -> None:
     step.page_indices[0] = 1
     runner.model.backend.plan(runner.step, "ragged", 1, 4, captured=False)
     runner.model.forward(runner.step, 4)
-    for keys, values in runner.model.caches:
+    for keys, values in runner.model.pool.caches:
         for cache in (keys, values):
             assert cache.flatten(0, 1)[16:18].abs().sum() > 0
             cache.flatten(0, 1)[16:18] = 0

@@ -10,10 +10,10 @@ import torch
 
 from pyengine.errors import ConfigError
 from pyengine.model.torch.layers import parts as layers
-from pyengine.model.torch.layers.packed_weights import shares, stay_packed
-from pyengine.model.torch.layers.weight_only_linear import (
+from pyengine.model.torch.layers.linear.weight_only import (
     WeightOnlyLinear,
 )
+from pyengine.model.torch.layers.packed_weights import shares, stay_packed
 from pyengine.model.weights.float8 import Float8
 from pyengine.model.weights.matrix import Dense, Matrix, Packed
 from tests.model.llamas import prompts

@@ -3,6 +3,7 @@
 import pytest
 from transformers import CONFIG_MAPPING
 
+from pyengine.model.config_defaults import with_defaults
 from pyengine.model.windows import layer_windows
 
 KINDS = (
@@ -21,7 +22,7 @@ def test_defaults_of_windows_equal_transformers(kind: str) -> None:
         window if kinds is None or kinds[layer] == "sliding_attention" else None
         for layer in range(layers)
     )
-    assert layer_windows({"model_type": kind}, layers) == theirs
+    assert layer_windows(with_defaults({"model_type": kind}), layers) == theirs
 
 
 def test_null_is_no_window() -> None:

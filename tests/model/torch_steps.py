@@ -55,7 +55,12 @@ class GreedyRunner:
         pages = -(-spec.info.max_context // block_size)
         vocab_size = spec.info.vocab_size
         layout = StepLayout(
-            max_tokens, max_rows, max_rows * pages, max_draft=8, vocab_size=vocab_size
+            max_tokens,
+            max_rows,
+            max_rows * pages,
+            max_draft=8,
+            vocab_size=vocab_size,
+            states=spec.info.state_pages > 0,
         )
         kind = getattr(torch, dtype)
         parts = TorchParts(

@@ -24,6 +24,7 @@ from pyengine.profiling.observe import step_times_ms
 from pyengine.profiling.page import page
 from pyengine.profiling.perfetto import trace
 from pyengine.profiling.report import ProfileReport, load_report
+from pyengine.profiling.windows import WINDOWS, Interval
 from pyengine.profiling.workload import Job
 from pyengine.telemetry.spans import SPAN
 
@@ -77,6 +78,10 @@ def test_the_report_adds_up(made: Path) -> None:
     assert report.exposed_cpu_ratio == pytest.approx(exposed / report.device_busy_s)
     assert report.exposed_cpu_ratio_busy_loop is not None
     assert report.device_busy_s == pytest.approx(report.steps * 1e-3, rel=0.05)
+    drawn = {track for track, *_ in report.timeline}
+    assert drawn <= {"device", "scheduler", "detokenizer", "frontend"}
+    assert report.token_waits is not None
+    assert report.token_waits.p50 <= report.token_waits.p99 <= report.token_waits.longest
     # Every step gives every sequence a token, and more where drafts are right; those at the edges
     # of the watch may be off.
     assert report.tokens >= 0.8 * 4 * report.steps
@@ -89,6 +94,27 @@ def test_the_report_adds_up(made: Path) -> None:
     assert min(report.step_ms.values) >= 0.999
 
 
+def test_the_machine_and_the_windows_are_in_the_report(made: Path) -> None:
+    report = load_report((made / "r.json").read_bytes(), "r.json")
+    assert report.host is not None
+    assert {use.track for use in report.host.threads} >= {"scheduler", "detokenizer", "frontend"}
+    assert all(use.running_s > 0 for use in report.host.threads if use.track == "scheduler")
+    assert len(report.windows) == WINDOWS
+    exposed = Interval.of([window.exposed_cpu_ratio for window in report.windows])
+    assert exposed is not None
+    assert not exposed.differs_from(exposed)
+    assert Interval(1.0, 0.1).differs_from(Interval(1.2, 0.1))
+    output = run("--compare", str(made / "r.json"), str(made / "r.json")).output
+    assert output.count("within noise") == 2
+
+
+def test_each_stage_is_explained_on_demand() -> None:
+    output = run(*SMALL, "--explain").output
+    assert "Choosing the rows of a step" in output
+    assert "ready without a core: " in " ".join(output.split())
+    assert all(stage.meaning.endswith(".") for stage in Stage.all())
+
+
 def test_the_page_needs_nothing_else(made: Path) -> None:
     text = (made / "p.html").read_text()
     assert not re.search(r"https?://|src=|@import|url\(|<link", text)
@@ -99,7 +125,8 @@ def test_the_page_needs_nothing_else(made: Path) -> None:
 def test_the_pages_script_runs(made: Path, tmp_path: Path) -> None:
     text = (made / "p.html").read_text()
     drawn = drive(text, tmp_path)
-    for heading in ("One step", "CPU time by stage", "Step times", "As the batch grows", "Drafts"):
+    for heading in ("One step", "CPU time by stage", "Step times", "As the batch grows", "Drafts",
+                    "Tokens waited for the frontend"):  # fmt: skip
         assert heading in drawn["main"]
     assert "NaN" not in drawn["main"]
     assert "undefined" not in drawn["main"]
@@ -149,13 +176,36 @@ def test_the_trace_loads(made: Path) -> None:
     assert all(end <= start + 0.002 for end, (start, _) in zip(ends, track[1:], strict=False))
 
 
-def test_waits_are_events_of_their_own() -> None:
-    spans = np.zeros(1, SPAN)
-    spans[0] = (5000, 9000, 7, 3, 3, (0,) * 6)
+def test_a_request_has_a_lane_and_its_first_token_comes_from_a_step() -> None:
+    spans = np.zeros(4, SPAN)
+    number = 2 << 48 | 7
+    for at, (start, end, step, stage, track) in enumerate(
+        [
+            (5_000, 9_000, number, Stage.QUEUE_WAIT, Track.REQUEST),
+            (9_000, 30_000, number, Stage.PREFILL, Track.REQUEST),
+            (10_000, 20_000, 3, Stage.DEVICE, Track.DEVICE),
+            (8_000, 12_000, 3, Stage.LAUNCH, Track.SCHEDULER),
+        ]
+    ):
+        spans[at] = (start, end, step, int(stage), int(track), (0,) * 6)
     events = json.loads(trace(spans))["traceEvents"]
-    assert [(e["ph"], e["ts"], e["id"]) for e in events if e["ph"] in "be"] == [
-        ("b", 0.0, 7), ("e", 4.0, 7),
+    assert [(e["ph"], e["name"], e["ts"], e["id"]) for e in events if e["ph"] in "be"] == [
+        ("b", "queue_wait", 0.0, "2.7"), ("e", "queue_wait", 4.0, "2.7"),
+        ("b", "prefill", 4.0, "2.7"), ("e", "prefill", 25.0, "2.7"),
     ]  # fmt: skip
+    assert [(e["ph"], e["ts"]) for e in events if e["ph"] in "sf"] == [("s", 5.0), ("f", 25.0)]
+    launch = next(e for e in events if e["name"] == "launch")
+    assert (launch["args"]["exposed_us"], launch["cat"]) == (2.0, "exposed")
+
+
+def test_the_trace_has_counters(made: Path) -> None:
+    events = json.loads((made / "t.json").read_text())["traceEvents"]
+    running = [e["args"]["running"] for e in events if e["name"] == "running"]
+    assert running
+    assert set(running) == {4}
+    assert all(e["args"]["tokens/s"] > 0 for e in events if e["name"] == "tokens/s")
+    requests = {e["id"] for e in events if e["ph"] == "b"}
+    assert all(re.fullmatch(r"\d+\.\d+", request) for request in requests)
 
 
 def test_step_times_leave_idle_out() -> None:
@@ -189,16 +239,17 @@ def test_a_trace_is_replayed(tmp_path: Path) -> None:
         1,
     )
     assert report.tokens == 20 * 5 + 3
-    assert report.ttft_ms is not None
-    assert report.tpot_ms is not None
-    assert (report.ttft_ms.requests, report.tpot_ms.requests) == (21, 21)
-    assert 1.0 < report.ttft_ms.p50 <= report.ttft_ms.p99
+    assert report.first_token_ms is not None
+    assert report.next_token_ms is not None
+    assert report.first_token_ms.requests == 21
+    assert report.next_token_ms.p50 > 0
+    assert 1.0 < report.first_token_ms.p50 <= report.first_token_ms.p99
     # Every other prompt begins alike, for 100 tokens: all but the first two find that.
     assert report.cached_share is not None
     assert report.ideal_cached_share is not None
     assert 0.3 < report.cached_share <= report.ideal_cached_share + 0.1
-    assert report.queue_wait_s is not None
-    assert report.queue_wait_s.requests == 21
+    assert report.queue_wait_ms is not None
+    assert report.queue_wait_ms.requests == 21
 
 
 def test_two_reports_are_compared(made: Path, tmp_path: Path) -> None:

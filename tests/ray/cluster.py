@@ -36,6 +36,8 @@ def cluster() -> Iterator[Cluster]:
         RAY_AUTH_MODE="disabled",
         RAY_agent_register_timeout_ms="240000",
         RAY_raylet_start_wait_time_s="45",
+        RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S="55",
+        RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S="55",
         RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S="0.1",
     )
     for last in (False, False, False, True):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from pyengine import logs
 from pyengine.cli.serve import serve
 from pyengine.errors import ConfigError
 from pyengine.http.access.door import Door
@@ -80,10 +81,11 @@ def test_a_replica_that_does_not_answer_is_down() -> None:
     assert [sample.value for sample in restarts] == [0, 4]
 
 
-def test_lines_of_replicas_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_of_replicas_are_told_apart(capfd: pytest.CaptureFixture[str]) -> None:
     show_line(0, "2026-11-22T22:35:37.206Z info: request POST /v1/completions 200")
     show_line(1, '{"time":"2026-11-22T22:35:37.206Z","level":"info"}')
-    first, second = capsys.readouterr().err.splitlines()
+    logs.finish()
+    first, second = capfd.readouterr().err.splitlines()
     assert first == "replica 0: 2026-11-22T22:35:37.206Z info: request POST /v1/completions 200"
     assert json.loads(second)["replica"] == 1
 
@@ -166,7 +168,7 @@ def test_setting_without_effect_behind_a_router_is_refused(
 
 def test_without_smg_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(ConfigError, match=r"pip install 'pyengine\[router\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'pyengine-llm\[router\]'"):
         router.require_router()
 
 

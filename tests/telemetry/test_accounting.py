@@ -37,7 +37,7 @@ async def test_a_running_engine_accounts_for_everything(placement: PlacementName
                       "commit", "message"],
         "detokenizer": ["detokenize", "stop_match", "message"],
         "frontend": ["tokenize", "message"],
-        "request": ["queue_wait"],
+        "request": ["queue_wait", "prefill", "decode", "deliver"],
         "device": ["device"],
     }  # fmt: skip
     assert not [

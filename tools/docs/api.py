@@ -2,13 +2,13 @@
 table of fields. ``python -m tools.docs.api`` writes it; a test holds the two together.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import inspect
 
+from pyengine.http.fields.meanings import meaning, structs_within
 from pyengine.http.fields.policy import Alias, FieldPolicy, Hint, Refused, described
 from pyengine.http.fields.table import table
 from pyengine.http.operations.operation import Operation
@@ -31,7 +31,12 @@ A field of a request is one of four things:
   warning instead.
 
 The names are those of OpenAI, vLLM, SGLang, llama.cpp, LiteLLM and Anthropic. Sampling parameters
-mean what [`SamplingParams`](reference/parameters.md) says of them.
+mean what [`SamplingParams`](reference/parameters.md) says of them. The fields that are honoured
+stand first, by endpoint; other names, hints and what is refused are at the end, each once.
+"""
+OTHERS = """# Other names, hints and what is refused
+
+By the requests and objects that may have them; a neutral value asks for what is done anyway.
 """
 
 
@@ -40,23 +45,29 @@ def page() -> str:
     policy, made, seen = FieldPolicy(table()), [HEAD], set()
     for (method, path), operation in _generating():
         made.append(f"## {method} {path}\n\n{operation.summary}\n")
-        made.append(_tables(operation.request, policy))
-        for inner in _inside(operation.request, set()):
-            if inner not in seen and inner is not operation.request:
-                seen.add(inner)
+        made.append(_honoured(operation.request))
+        seen |= set(structs_within(operation.request)) - {operation.request}
+    made.append("# Objects within requests\n")
     made += [
-        f"## {kind.__name__}\n\n{_about(kind)}\n\n{_tables(kind, policy)}"
-        for kind in sorted(seen | set(table()) - _requests(), key=lambda kind: kind.__name__)
-        if kind.__struct_fields__ or table().get(kind)
+        f"## {kind.__name__}\n\n{_about(kind)}\n\n{_honoured(kind)}"
+        for kind in sorted(seen, key=lambda kind: kind.__name__)
+        if kind.__struct_fields__
     ]
-    return "\n".join(made)
+    made.append(OTHERS)
+    told: dict[str, list[str]] = {}
+    for kind in sorted(seen | _requests(), key=lambda kind: kind.__name__):
+        for name, effect in described(policy, kind):
+            told.setdefault(_effect(name, effect), []).append(kind.__name__)
+    by_kinds: dict[tuple[str, ...], list[str]] = {}
+    for line, having in told.items():
+        by_kinds.setdefault(tuple(having), []).append(line)
+    for kinds, lines in sorted(by_kinds.items()):
+        made.append(f"- {', '.join(kinds)}: {'; '.join(sorted(lines))}.")
+    return "\n".join(made) + "\n"
 
 
 def _requests() -> set[Any]:
-    found: set[Any] = set()
-    for _, operation in _generating():
-        found |= set(operation.request.__mro__)
-    return found
+    return {operation.request for _, operation in _generating()}
 
 
 def _generating() -> list[tuple[tuple[str, str], Operation]]:
@@ -69,39 +80,56 @@ def _generating() -> list[tuple[tuple[str, str], Operation]]:
 
 
 def _about(kind: type[msgspec.Struct]) -> str:
-    return (kind.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ").replace("``", "`")
+    return (kind.__doc__ or "").strip().split("\n\n")[0].replace("\n   ", "").replace("``", "`")
 
 
-def _inside(kind: type[msgspec.Struct], seen: set[Any]) -> Iterator[type[msgspec.Struct]]:
-    """The structs within a struct, all the way down."""
-    if kind in seen:
-        return
-    seen.add(kind)
-    yield kind
-    todo: list[Any] = [inspect.type_info(kind)]
-    fields = [field.type for field in todo[0].fields]
-    while fields:
-        at = fields.pop()
-        if isinstance(at, inspect.UnionType):
-            fields += at.types
-        elif isinstance(at, inspect.ListType):
-            fields.append(at.item_type)
-        elif isinstance(at, inspect.StructType):
-            yield from _inside(at.cls, seen)
+def _honoured(kind: type[msgspec.Struct]) -> str:
+    """A table of the fields that a type has."""
+    info: Any = inspect.type_info(kind)
+    rows = ["| field | type | default | meaning |", "|---|---|---|---|"]
+    for field in info.fields:
+        words = meaning(kind, field.encode_name) or ""
+        default = "required" if field.required else _default(field)
+        told = words.replace("|", "\\|").replace("``", "`")
+        rows.append(f"| `{field.encode_name}` | {_words(field.type)} | {default} | {told} |")
+    return "\n".join(rows) + "\n"
 
 
-def _tables(kind: type[msgspec.Struct], policy: FieldPolicy) -> str:
-    """A line for each category of fields."""
-    others = list(described(policy, kind))
-    lines = {
-        "Honoured": [f"`{field.encode_name}`" for field in msgspec.structs.fields(kind)],
-        "Other names": [f"`{n}` (`{e.of}`)" for n, e in others if isinstance(e, Alias)],
-        "Hints": [f"`{name}`" for name, effect in others if isinstance(effect, Hint)],
-        "Refused": [_refused(n, e) for n, e in others if isinstance(e, Refused)],
-    }
-    return (
-        "\n".join(f"- {what}: {', '.join(names)}." for what, names in lines.items() if names) + "\n"
-    )
+def _default(field: Any) -> str:
+    made = field.default is msgspec.NODEFAULT
+    value = field.default_factory() if made else field.default
+    return "" if value is None else f"`{msgspec.json.encode(value).decode()}`"
+
+
+_NAMES: dict[Any, str] = {
+    inspect.StrType: "text", inspect.IntType: "integer", inspect.FloatType: "number",
+    inspect.BoolType: "true or false", inspect.AnyType: "any", inspect.DictType: "object",
+}  # fmt: skip
+
+
+def _words(kind: Any) -> str:
+    """A type in words; objects are links to their tables."""
+    if isinstance(kind, inspect.UnionType):
+        options = [each for each in kind.types if not isinstance(each, inspect.NoneType)]
+        return " or ".join(dict.fromkeys(map(_words, options)))
+    if isinstance(kind, inspect.ListType):
+        return f"list of {_words(kind.item_type)}"
+    if isinstance(kind, inspect.StructType) and not kind.fields:
+        return f"`type` of `{kind.tag}`"
+    if isinstance(kind, inspect.StructType):
+        return f"[{kind.cls.__name__}](#{kind.cls.__name__.lower()})"
+    if isinstance(kind, inspect.LiteralType):
+        return ", ".join(f"`{value}`" for value in kind.values)
+    return _NAMES.get(type(kind), "object")
+
+
+def _effect(name: str, effect: Alias | Hint | Refused) -> str:
+    """What becomes of a field that no type has."""
+    if isinstance(effect, Alias):
+        return f"`{name}` is `{effect.of}`"
+    if isinstance(effect, Hint):
+        return f"`{name}` is a hint"
+    return f"{_refused(name, effect)} is refused"
 
 
 def _refused(name: str, effect: Refused) -> str:

@@ -1,10 +1,28 @@
 """Facts about models that no code has: names, templates, reasons of refusals."""
 
 _QWEN = ("hermes", "qwen3")
+_QWEN_XML = ("qwen3_coder", "qwen3_coder_thinking")
 _MISTRAL = ("mistral", "mistral_tekken", "mistral_args", "magistral")
 _LLAMA = ("llama3_json", "llama_pythonic", "hermes", "nemotron")
 
 SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
+    "AfmoeForCausalLM": ("Trinity", ("hermes",)),
+    "AriaTextForCausalLM": ("Aria, the text part alone", ()),
+    "BioGptForCausalLM": ("BioGPT", ()),
+    "Cohere2MoeForCausalLM": ("Cohere 2 with experts", ("command",)),
+    "ExaoneForCausalLM": ("EXAONE 3 and 3.5", ()),
+    "FlexOlmoForCausalLM": ("FlexOlmo", ()),
+    "FlintForCausalLM": ("Flint", ()),
+    "Gemma4UnifiedForCausalLM": ("Gemma 4 12B, the text part alone", ("gemma4",)),
+    "HYV3ForCausalLM": ("Hunyuan 3", ()),
+    "IQuestCoderForCausalLM": ("IQuest-Coder", ()),
+    "InternLM2ForCausalLM": ("InternLM 2 and 2.5", ()),
+    "InternLM3ForCausalLM": ("InternLM 3", ()),
+    "MiMoForCausalLM": ("MiMo-7B", _QWEN),
+    "MiniCPMForCausalLM": ("MiniCPM 1, 2 and 4, dense", ()),
+    "NanoChatForCausalLM": ("NanoChat", ()),
+    "OrionForCausalLM": ("Orion 14B", ()),
+    "XverseForCausalLM": ("XVERSE", ()),
     "CwmForCausalLM": ("CWM", ()),
     "ExaoneMoeForCausalLM": ("K-EXAONE", ("qwen3",)),
     "Gemma4UnifiedForConditionalGeneration": ("Gemma 4 12B", ("gemma4",)),
@@ -22,7 +40,7 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "OPTForCausalLM": ("OPT but 350M, Galactica", ()),
     "GPTNeoXForCausalLM": ("Pythia, GPT-NeoX, Dolly, RedPajama-INCITE", ()),
     "GraniteMoeHybridForCausalLM": (
-        "Granite 4.0 micro, 1B and 350M: those without Mamba layers",
+        "Granite 4.0: micro, 1B and 350M, and H, with Mamba-2",
         ("granite", "granite_thinking", "hermes"),
     ),
     "GraniteMoeSWAForCausalLM": (
@@ -38,9 +56,11 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "Idefics3ForConditionalGeneration": ("Idefics 3", ()),
     "InternVLForConditionalGeneration": ("InternVL 3 and 3.5", ("hermes", "qwen3")),
     "Jais2ForCausalLM": ("Jais 2", ()),
+    "Kimi_K25ForConditionalGeneration": ("Kimi K2.5 and K2.6", ()),
     "LlavaForConditionalGeneration": ("LLaVA 1.5, Pixtral", _MISTRAL),
     "LlavaNextForConditionalGeneration": ("LLaVA 1.6", ()),
     "LlavaOnevisionForConditionalGeneration": ("LLaVA-OneVision", ("hermes",)),
+    "Mamba2ForCausalLM": ("Mamba2, Codestral Mamba", ()),
     "MellumForCausalLM": ("Mellum 2", ("hermes", "qwen3")),
     "Qwen2VLForConditionalGeneration": ("Qwen2-VL", ("hermes",)),
     "Qwen2_5_VLForConditionalGeneration": ("Qwen2.5-VL", ("hermes",)),
@@ -49,8 +69,15 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "VaultGemmaForCausalLM": ("VaultGemma 1B", ()),
     "VoxtralForConditionalGeneration": ("Voxtral", _MISTRAL),
     "ArceeForCausalLM": ("AFM", ("hermes",)),
+    "BambaForCausalLM": ("Bamba 9B", ()),
+    "FalconH1ForCausalLM": ("Falcon-H1", ()),
     "Cohere2ForCausalLM": ("Command R7B, Command A", ("command",)),
     "CohereForCausalLM": ("Command R, R+, Aya", ()),
+    "DeepseekV2ForCausalLM": ("DeepSeek-V2, V2-Lite, Coder-V2", ()),
+    "DeepseekV3ForCausalLM": (
+        "DeepSeek-V3, V3.1, R1, Kimi K2, Moonlight",
+        ("deepseek_v3", "deepseek_v31", "deepseek_r1"),
+    ),
     "Dots1ForCausalLM": ("dots.llm1", ()),
     "Ernie4_5ForCausalLM": ("ERNIE 4.5, dense", ()),
     "Ernie4_5_MoeForCausalLM": ("ERNIE 4.5 21B-A3B and 300B-A47B", ()),
@@ -66,6 +93,7 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "GemmaForCausalLM": ("Gemma 1", ()),
     "Glm4ForCausalLM": ("GLM-4-0414", ()),
     "Glm4MoeForCausalLM": ("GLM-4.5 to 4.7", ("glm45",)),
+    "Glm4MoeLiteForCausalLM": ("GLM-4.7-Flash", ("glm45",)),
     "GlmForCausalLM": ("GLM-4, GLM-Edge", ()),
     "GptOssForCausalLM": ("gpt-oss 20b and 120b, experts in MXFP4 or dense", ("gpt_oss",)),
     "GraniteForCausalLM": (
@@ -79,17 +107,28 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "HeliumForCausalLM": ("Helium 1", ()),
     "Llama4ForCausalLM": ("Llama 4", ("llama4_pythonic",)),
     "Llama4ForConditionalGeneration": ("Llama 4 Scout and Maverick", ("llama4_pythonic",)),
+    "Lfm2ForCausalLM": ("LFM2 350M to 2.6B", ()),
+    "Lfm2MoeForCausalLM": ("LFM2-8B-A1B and larger", ()),
+    "Lfm3ForCausalLM": ("LFM3", ()),
     "LlamaForCausalLM": (
         "Llama 2 and 3, Llama-Nemotron, Falcon 3, SmolLM 1 and 2, Yi and more",
         _LLAMA,
     ),
+    "MiniCPM3ForCausalLM": ("MiniCPM3 4B", ()),
+    "MiniMaxForCausalLM": ("MiniMax-Text-01, MiniMax-M1", ()),
     "MiniMaxM2ForCausalLM": ("MiniMax-M2", ("minimax_m2",)),
     "Ministral3ForCausalLM": ("Ministral 3", _MISTRAL),
     "MinistralForCausalLM": ("Ministral", _MISTRAL),
-    "Mistral3ForConditionalGeneration": ("Mistral Small 3.1 and later, Ministral 3", _MISTRAL),
+    "Mistral3ForConditionalGeneration": (
+        "Mistral Small 3.1 to 4, Ministral 3",
+        _MISTRAL,
+    ),
+    "Mistral4ForCausalLM": ("Mistral Small 4, the text part alone", _MISTRAL),
     "MistralForCausalLM": ("Mistral 7B, Nemo, Small 2 and 3, Magistral", _MISTRAL),
     "MixtralForCausalLM": ("Mixtral 8x7B and 8x22B", _MISTRAL),
+    "NemotronHForCausalLM": ("Nemotron-H, Nemotron Nano 2: without experts", ()),
     "NemotronForCausalLM": ("Nemotron 3 and 4, Minitron", ()),
+    "OlmoHybridForCausalLM": ("OLMo-Hybrid 7B", ()),
     "OlmoForCausalLM": ("OLMo 1", ()),
     "Olmo2ForCausalLM": ("OLMo 2", ()),
     "Olmo3ForCausalLM": ("OLMo 3", ("olmo3", "olmo3_thinking")),
@@ -105,60 +144,20 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
         "Qwen3-30B-A3B and larger, Qwen3-Coder",
         (*_QWEN, "qwen3_coder", "qwen3_coder_thinking"),
     ),
+    "Qwen3NextForCausalLM": ("Qwen3-Next-80B-A3B", (*_QWEN, "qwen3_coder")),
+    "Qwen3_5ForCausalLM": ("Qwen3.5 to 3.8, dense, the text part alone", _QWEN_XML),
+    "Qwen3_5ForConditionalGeneration": ("Qwen3.5 to 3.8, dense: 0.8B to 27B", _QWEN_XML),
+    "Qwen3_5MoeForCausalLM": ("Qwen3.5 to 3.8 with experts, the text part alone", _QWEN_XML),
+    "Qwen3_5MoeForConditionalGeneration": (
+        "Qwen3.5 to 3.8 with experts: 35B-A3B to 397B-A17B",
+        _QWEN_XML,
+    ),
     "Qwen3VLForConditionalGeneration": ("Qwen3-VL, dense", _QWEN),
     "Qwen3VLMoeForConditionalGeneration": ("Qwen3-VL-30B-A3B and 235B-A22B", _QWEN),
     "SeedOssForCausalLM": ("Seed-OSS 36B", ("seed_oss",)),
     "SmolLM3ForCausalLM": ("SmolLM3", ("qwen3",)),
     "StableLmForCausalLM": ("StableLM 2", ()),
     "Starcoder2ForCausalLM": ("StarCoder2", ()),
+    "YoutuForCausalLM": ("Youtu-LLM 2B", ()),
 }
 """Models of each architecture, and the chat formats that their templates are found to have."""
-
-MISSING: dict[str, frozenset[str]] = {
-    "a recurrent state beside the cache (Gated DeltaNet, Mamba, short convolutions)": frozenset(
-        """
-        BailingHybridForCausalLM BambaForCausalLM FalconH1ForCausalLM FalconMambaForCausalLM
-        JambaForCausalLM KimiLinearForCausalLM Lfm2ForCausalLM
-        Lfm2MoeForCausalLM Lfm3ForCausalLM Mamba2ForCausalLM MambaForCausalLM MiniMaxForCausalLM
-        NemotronHForCausalLM OlmoHybridForCausalLM Qwen3NextForCausalLM Qwen3_5ForCausalLM
-        Qwen3_5MoeForCausalLM Qwen4ExpForCausalLM RecurrentGemmaForCausalLM RwkvForCausalLM
-        Zamba2ForCausalLM ZambaForCausalLM xLSTMForCausalLM
-        """.split()
-    ),
-    "multi-head latent attention": frozenset(
-        """
-        AXK1ForCausalLM AXK2ForCausalLM Dots3NoteForCausalLM HYV4ForCausalLM
-        DeepseekV2ForCausalLM DeepseekV32ForCausalLM DeepseekV3ForCausalLM DeepseekV4ForCausalLM
-        Glm4MoeLiteForCausalLM GlmMoeDsaForCausalLM LongcatFlashForCausalLM MiniCPM3ForCausalLM
-        YoutuForCausalLM
-        """.split()
-    ),
-    "four hidden states a token": frozenset(
-        """
-        Gemma3nForCausalLM Gemma3nForConditionalGeneration
-        """.split()
-    ),
-    "values of another width than keys": frozenset(
-        """
-        MiMoV2FlashForCausalLM
-        """.split()
-    ),
-    "positions that are computed as waves, or added to scores": frozenset(
-        """
-        BloomForCausalLM CTRLLMHeadModel MptForCausalLM XGLMForCausalLM
-        """.split()
-    ),
-    "a decoder: these are encoders, or read an encoder": frozenset(
-        """
-        BartForCausalLM BertGenerationDecoder BertLMHeadModel BigBirdForCausalLM
-        BigBirdPegasusForCausalLM BlenderbotForCausalLM BlenderbotSmallForCausalLM
-        CamembertForCausalLM Data2VecTextForCausalLM ElectraForCausalLM ErnieForCausalLM
-        MBartForCausalLM MarianForCausalLM MegatronBertForCausalLM MvpForCausalLM
-        PLBartForCausalLM PegasusForCausalLM ProphetNetForCausalLM RemBertForCausalLM
-        RoCBertForCausalLM RoFormerForCausalLM RobertaForCausalLM
-        RobertaPreLayerNormForCausalLM TrOCRForCausalLM WhisperForCausalLM
-        XLMRobertaForCausalLM XLMRobertaXLForCausalLM XmodForCausalLM
-        """.split()
-    ),
-}
-"""What architectures of transformers need that there is no part for."""

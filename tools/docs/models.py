@@ -13,15 +13,19 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from pyengine.chat.formats import FORMATS
 from pyengine.model.architectures import ARCHITECTURES
 from pyengine.model.architectures.decoder import Family
+from pyengine.model.architectures.missing import MISSING, base_of
 from pyengine.model.architectures.parts import SILU
+from pyengine.model.architectures.reading import keys_of_layers
 from pyengine.model.architectures.traits import Traits
-from pyengine.model.weights.gguf.config import ARCHITECTURES as GGUF
-from pyengine.model.weights.gguf.mixtures import MIXTURES
-from pyengine.model.windows import layer_windows
+from pyengine.model.cache_layers import Keys, Latent, State
+from pyengine.model.weights.gguf import families as gguf
 from tests.model.families import FAMILIES
+from tests.model.ggufs import CASES, family_of
+from tests.model.hybrids import HYBRIDS, HYBRIDS_WITH_EYES
 from tests.model.llamas import SMALL
+from tests.model.test_renamed_families import FAMILIES as RENAMED
 from tests.model.test_text_part import WITH_EYES
-from tools.docs.known_models import MISSING, SERVED
+from tools.docs.known_models import SERVED
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "MODELS.md"
 HEAD = """# Models
@@ -43,6 +47,16 @@ the long ones beyond, as in transformers; one that grows beyond is computed agai
 the context is `factor` times `original_max_position_embeddings`, if that is more than
 `max_position_embeddings`. Layers with a sliding window keep the window alone in the cache.
 
+Layers with *latents* ([guides/latents.md](guides/latents.md)) keep one vector of each token,
+which the keys and values of all heads are made of: 576 numbers a layer in DeepSeek-V2, whose
+keys and values would be 40,960. All tokens are computed in the absorbed form, which makes no
+keys and values of latents at all, so that an answer has the same bits whether its prompt was
+cached or not. Ranks divide heads and each has all latents. Drafts, prefix hits, embeddings and
+quantization are as for other models; a GPU does not compute such layers yet.
+
+Layers with *states* ([guides/states.md](guides/states.md)) are Gated DeltaNet, Mamba-2, lightning
+attention and short convolutions. They are computed on the CPU; a GPU does not compute them yet.
+
 *Compared* names the small random models with which tests hold a family to transformers: the same
 greedy tokens in float32, whole and in chunks, with prefix hits, preempted, with drafts and on two
 ranks, and logits within 1e-4. *Chat format* is what templates of the family are found to write;
@@ -53,7 +67,7 @@ REFUSED = """## Refused
 Text models of transformers {} that are refused by the name of their architecture, and what they
 would need; the last ones were not looked at.
 
-| what is missing | architectures |
+| it | architectures |
 |---|---|"""
 FORMATS_HEAD = """## Chat formats
 
@@ -83,26 +97,38 @@ def refused() -> str:
     made = [REFUSED.format(version)]
     left = sorted(set(_of_transformers()) - ARCHITECTURES.keys())
     for why, names in MISSING.items():
-        if found := [name for name in left if name in names]:
+        if found := [name for name in left if base_of(name) in names]:
             made.append(f"| {why} | {_code(found)} |")
-            left = [name for name in left if name not in names]
+            left = [name for name in left if base_of(name) not in names]
     return "\n".join([*made, f"| | {_code(left)} |", ""])
 
 
 def compared() -> dict[str, list[str]]:
     """The names of the small models that tests compare, by architecture."""
     found: dict[str, list[str]] = {"LlamaForCausalLM": list(LLAMA)}
-    for name, (kind, _) in FAMILIES.items():
+    for name, (kind, _) in (FAMILIES | HYBRIDS).items():
         found.setdefault(_architecture(kind), []).append(name)
-    for name, (model, _) in WITH_EYES.items():
+    for name, (architecture, *_) in RENAMED.items():
+        found.setdefault(architecture, []).append(name)
+    for name, (model, _) in (WITH_EYES | HYBRIDS_WITH_EYES).items():
         found.setdefault(model.__name__, []).append(f"{name}, the text part")
+    return found
+
+
+def gguf_names() -> dict[str, set[str]]:
+    """What GGUF calls an architecture, of those whose files are read."""
+    found: dict[str, set[str]] = {}
+    for name, family in (*gguf.FAMILIES.items(), *gguf.MIXTURES.items()):
+        found.setdefault(family.architecture, set()).add(name)
+    for name, case in CASES.items():
+        kind, _ = family_of(case)
+        found.setdefault(_architecture(kind), set()).add(name.partition(",")[0])
     return found
 
 
 def served() -> str:
     """Families and chat formats that are served."""
-    tested, gguf = compared(), {name: theirs for theirs, name in GGUF.items()}
-    gguf |= {family.architecture: theirs for theirs, family in MIXTURES.items()}
+    tested, files = compared(), gguf_names()
     made = [
         "## Served\n",
         "| `architectures` | models | what is on | chat format | GGUF | compared |\n"
@@ -115,7 +141,7 @@ def served() -> str:
             models,
             ", ".join(_features(name)),
             _code(formats),
-            f"`{gguf[name]}`" if name in gguf else "",
+            _code(sorted(files.get(name, ()))),
             "; ".join(tested.get(name, ())),
         )
         made.append(f"| {' | '.join(cells)} |")
@@ -127,7 +153,7 @@ def _features(name: str) -> list[str]:
     found: dict[str, None] = {}
     family = ARCHITECTURES[name]
     assert isinstance(family, Family)
-    for kind, own in FAMILIES.values():
+    for kind, own in (FAMILIES | HYBRIDS).values():
         if ARCHITECTURES[_architecture(kind)] == family:  # so has the text part of another
             config = family.respelled(kind(**(SMALL | own)).to_dict())
             found |= dict.fromkeys(_parts(config, family.traits(config)))
@@ -137,15 +163,17 @@ def _features(name: str) -> list[str]:
 def _parts(config: Mapping[str, Any], traits: Traits) -> Iterator[str]:
     """The parts of a model that Llama does not have, in words."""
     names, mixture = traits.names, traits.mixture
-    windows = traits.windows or layer_windows(config, config["num_hidden_layers"])
+    layers = traits.layers or keys_of_layers(config)
+    keys = [layer for layer in layers if isinstance(layer, Keys)]
     scales = (traits.embedding_scale, traits.branch_scale, traits.logits_scale)
     rotary = [each for each in traits.rotary if each is not None]
     words = {
-        "sliding windows": any(windows) and not any(traits.chunks),
-        "attention in chunks": any(traits.chunks),
+        "sliding windows": any(each.window for each in keys)
+        and not any(each.chunked for each in keys),
+        "attention in chunks": any(each.chunked for each in keys),
         "temperatures of scores": any(traits.temperatures),
-        "heads by kind of layer": len({layer.head_dim for layer in traits.heads}) > 1,
-        "keys and values of other layers": any(heads.reads is not None for heads in traits.heads),
+        "heads by kind of layer": len({each.head_dim for each in keys}) > 1,
+        "keys and values of other layers": any(each.reads is not None for each in keys),
         "values that are keys": bool(traits.keys_are_values),
         "inputs of layers": traits.inputs is not None,
         "layers without positions": None in traits.rotary,
@@ -166,6 +194,9 @@ def _parts(config: Mapping[str, Any], traits: Traits) -> Iterator[str]:
         "a shared expert": mixture is not None and mixture.shared is not None,
         "experts by sigmoid": mixture is not None and mixture.routing.sigmoid,
         "attention sinks": names.sinks is not None,
+        "states": any(isinstance(layer, State) for layer in layers),
+        "latents": any(isinstance(layer, Latent) for layer in layers),
+        "gates of attention's output": traits.attention_gates is not None,
         ACTIVATIONS.get(traits.activation.kind, traits.activation.kind): traits.activation != SILU,
     }
     yield from (word for word, holds in words.items() if holds)

@@ -1,17 +1,24 @@
-"""``docs/SETTINGS.md``: every setting with its flag, default and meaning, made of ``EngineConfig``.
-``python -m tools.docs.settings`` writes it; a test holds the two together.
+"""Writes two files from ``EngineConfig``: ``docs/SETTINGS.md`` with flag, default and meaning of
+every setting, and ``pyengine/settings/keywords.py`` with their types, for type checkers.
+
+``python -m tools.docs.settings`` writes them; a test holds them to the code.
 """
 
+import ast
+import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
 from pyengine.cli.options import ENGINE_OPTIONS, described, spelled
+from pyengine.settings import choices
 from pyengine.settings.config import EngineConfig
 from pyengine.settings.modes import MODES
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "SETTINGS.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "SETTINGS.md"
+KEYWORDS = ROOT / "pyengine" / "settings" / "keywords.py"
 HEAD = """# Settings
 
 <!-- Made by `python -m tools.docs.settings` of EngineConfig; a test holds it to the code. -->
@@ -34,6 +41,49 @@ MODES_HEAD = """
 | mode | sequences in a step | tokens in a step | KV cache on the CPU |
 |---|---|---|---|
 """
+
+
+KEYWORDS_TEXT = '''"""The settings of an engine as keywords, for type checkers.
+
+``python -m tools.docs.settings`` writes this file. :class:`EngineConfig` declares the settings with
+their meanings and defaults.
+"""
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+from pyengine.logits_processors import Call, LogitsProcessor
+from pyengine.settings.choices import (
+{choices}
+)
+from pyengine.settings.modes import Mode
+
+
+class EngineSettings(TypedDict, total=False):
+    """The keywords of an engine beside its model."""
+
+{fields}
+'''
+# What an engine takes beyond the values of the setting.
+WIDER = {"logits_processors": "Sequence[str | LogitsProcessor | Call]"}
+
+
+def keywords() -> str:
+    """The file of the keywords."""
+    (declared,) = ast.parse(inspect.getsource(EngineConfig)).body
+    assert isinstance(declared, ast.ClassDef)
+    types = {
+        line.target.id: ast.unparse(line.annotation)
+        for line in declared.body
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
+    }
+    types = {n: WIDER.get(n, kind) for n, kind in types.items() if n != "model"}
+    words = set(re.findall(r"\w+", " ".join(types.values()))) - {"Mode"}
+    names = sorted((w for w in words if hasattr(choices, w)), key=str)
+    return KEYWORDS_TEXT.format(
+        choices="\n".join(f"    {name}," for name in names),
+        fields="\n".join(f"    {name}: {kind}" for name, kind in types.items()),
+    )
 
 
 def page() -> str:
@@ -60,3 +110,4 @@ def _rows() -> Iterator[str]:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    KEYWORDS.write_text(keywords(), encoding="utf-8")

@@ -67,15 +67,17 @@ fn by_row<T: Element>(threads: &Threads, width: usize, out: &mut [T], work: impl
     });
 }
 
+/// 1 / (1 + e^-x); of what is no number, 0.
 #[inline(always)]
-fn sigmoid<const FMA: bool>(x: f32) -> f32 {
+pub(crate) fn sigmoid<const FMA: bool>(x: f32) -> f32 {
     // 1 / (1 + e^-x), by e^-|x|, which cannot overflow.
     let small = exp::<FMA>(-x.abs());
     if x >= 0.0 { 1.0 / (1.0 + small) } else { small / (1.0 + small) }
 }
 
+/// x * sigmoid(x).
 #[inline(always)]
-fn silu<const FMA: bool>(x: f32) -> f32 {
+pub(crate) fn silu<const FMA: bool>(x: f32) -> f32 {
     x * sigmoid::<FMA>(x)
 }
 

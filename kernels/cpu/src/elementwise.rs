@@ -31,16 +31,26 @@ pub fn multiply<T: Element>(x: &mut [T], width: usize, by: &[T], by_width: usize
     }
 }
 
-/// Multiplies each row of `x`, \[rows, width\], by the sigmoid of its gate, in place; `gates` is \[rows\].
+/// Multiplies by the sigmoids of gates, in place: `x` is \[rows, width\], and `gates` \[rows, gates_width\], each for
+/// `width / gates_width` neighbours. O(numbers of `x`).
 ///
 /// # Panics
-/// There is not a gate for each row.
-pub fn gate<T: Element>(x: &mut [T], width: usize, gates: &[T]) {
-    assert!(x.len() == width * gates.len(), "a gate for each row");
-    for (x, gate) in x.chunks_exact_mut(width).zip(gates) {
-        let factor = T::from_f32(1.0 / (1.0 + (-gate.to_f32()).exp())).to_f32();
-        x.iter_mut().for_each(|x| *x = T::from_f32(x.to_f32() * factor));
-    }
+/// The gates do not divide the numbers of a row.
+pub fn gate<T: Element>(threads: &Threads, x: &mut [T], width: usize, gates: &[T], gates_width: usize) {
+    assert!(gates_width > 0 && width.is_multiple_of(gates_width), "gates that divide a row");
+    let each = width / gates_width;
+    assert!(x.len() == each * gates.len(), "gates of each row");
+    let x = Shared::new(x);
+    let piece = PIECE.div_ceil(each);
+    threads.share(gates.len().div_ceil(piece), gates.len() * (each + 8), |at| {
+        let gates = &gates[at * piece..][..piece.min(gates.len() - at * piece)];
+        // SAFETY: pieces do not overlap.
+        let x = unsafe { x.part(at * piece * each, gates.len() * each) };
+        for (x, gate) in x.chunks_exact_mut(each).zip(gates) {
+            let factor = T::from_f32(1.0 / (1.0 + (-gate.to_f32()).exp())).to_f32();
+            x.iter_mut().for_each(|x| *x = T::from_f32(x.to_f32() * factor));
+        }
+    });
 }
 
 /// Adds `branch` to `residual` in place, and copies the sum to `out`.
@@ -126,11 +136,20 @@ mod tests {
 
     #[test]
     fn rows_by_columns_and_by_gates() {
+        let threads = Threads::new(2).unwrap();
         let mut x = [1.0f32, 2.0, 3.0, 4.0];
         multiply(&mut x, 2, &[9.0, 2.0, 3.0, 9.0, 4.0, 5.0], 3, 1);
         assert_eq!(x, [2.0, 6.0, 12.0, 20.0]);
-        gate(&mut x, 2, &[0.0, f32::INFINITY]);
+        gate(&threads, &mut x, 2, &[0.0, f32::INFINITY], 1);
         assert_eq!(x, [1.0, 3.0, 12.0, 20.0]);
+        gate(&threads, &mut x, 2, &[0.0, f32::INFINITY, f32::NEG_INFINITY, 0.0], 2);
+        assert_eq!(x, [0.5, 3.0, 0.0, 10.0]);
+        let gates: Vec<f32> = (0..30_000).map(|i| if i % 3 == 0 { 0.0 } else { 100.0 }).collect();
+        let mut many: Vec<f32> = (0..60_000).map(|i| i as f32).collect();
+        gate(&threads, &mut many, 6, &gates, 3);
+        assert!(
+            many.iter().enumerate().all(|(i, &x)| x == i as f32 / if i / 2 % 3 == 0 { 2.0 } else { 1.0 })
+        );
     }
 
     #[test]

@@ -193,18 +193,6 @@ macro_rules! multiversion {
     };
 }
 
-#[inline(always)]
-fn exp_all_body<const FMA: bool>(values: &mut [f32]) {
-    for value in values {
-        *value = exp::<FMA>(*value);
-    }
-}
-
-multiversion!(
-    /// e^x of every element, in place; every element must be 0 or less. O(n).
-    pub fn exp_all(values: &mut [f32]) = exp_all_body
-);
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -160,7 +160,7 @@ fn normalize_layer_body<T: Element, const FMA: bool>(
 
 /// What `add` makes of all values from 0 on, in 16 chains that are summed at the end.
 #[inline(always)]
-fn in_chains<T: Element>(values: &[T], add: impl Fn(f32, f32) -> f32) -> f32 {
+pub(crate) fn in_chains<T: Element>(values: &[T], add: impl Fn(f32, f32) -> f32) -> f32 {
     let mut chains = [0.0f32; 16];
     // Whole groups apart from the rest: of them the compiler makes registers.
     let (groups, rest) = values.as_chunks::<16>();
@@ -216,7 +216,7 @@ crate::multiversion!(
 );
 
 crate::multiversion!(
-    fn normalize_heads<T: Element>(heads: &mut [T], weight: &[T], epsilon: f32) = normalize_heads_body
+    pub(crate) fn normalize_heads<T: Element>(heads: &mut [T], weight: &[T], epsilon: f32) = normalize_heads_body
 );
 
 #[cfg(test)]

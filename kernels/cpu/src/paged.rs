@@ -51,6 +51,8 @@ impl Heads {
 /// \[tokens, qkv_width\]. A head is a piece of work: no two of them share a line of the processor's caches.
 /// O(tokens * kv heads * head_dim).
 ///
+/// Keys and values may lie in one piece of memory, as long as their blocks do not overlap.
+///
 /// # Panics
 /// A slice is shorter than the step needs; see [`Step::check`].
 pub fn append<T: Element>(
@@ -59,12 +61,11 @@ pub fn append<T: Element>(
     heads: Heads,
     qkv: &[T],
     angles: &[f32],
-    keys: &mut [T],
-    values: &mut [T],
+    keys: &Shared<'_, T>,
+    values: &Shared<'_, T>,
 ) {
-    let (keys, values) = (Shared::new(keys), Shared::new(values));
     threads.share(heads.kv, 4 * step.num_tokens * heads.kv * heads.dim, |head| {
-        append_head(step, heads, head, qkv, angles, &keys, &values);
+        append_head(step, heads, head, qkv, angles, keys, values);
     });
 }
 

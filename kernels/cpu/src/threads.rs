@@ -239,6 +239,14 @@ impl<'a, T> Shared<'a, T> {
         Self { start: slice.as_mut_ptr(), length: slice.len(), _slice: std::marker::PhantomData }
     }
 
+    /// Shares out the `length` elements from `start` on, of which others may have parts that this one gives to none.
+    ///
+    /// # Safety
+    /// They are one piece of memory, which lives as long as this does; parts that are asked for are nobody else's.
+    pub unsafe fn of_memory(start: *mut T, length: usize) -> Self {
+        Self { start, length, _slice: std::marker::PhantomData }
+    }
+
     /// `length` elements from `start` on.
     ///
     /// # Panics
@@ -251,6 +259,22 @@ impl<'a, T> Shared<'a, T> {
         assert!(start <= self.length && length <= self.length - start, "a part outside of its slice");
         // SAFETY: inside the slice by the check above, and no other thread's, as the caller promises.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), length) }
+    }
+
+    /// `length` elements from `start` on, to read; several threads may read the same ones.
+    ///
+    /// # Panics
+    /// They are not inside the slice.
+    ///
+    /// # Safety
+    /// While they live, no part that overlaps them may.
+    pub unsafe fn view(&self, start: usize, length: usize) -> &[T]
+    where
+        T: Sync,
+    {
+        assert!(start <= self.length && length <= self.length - start, "a part outside of its slice");
+        // SAFETY: inside the slice by the check above, and no thread writes it, as the caller promises.
+        unsafe { std::slice::from_raw_parts(self.start.add(start), length) }
     }
 }
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyengine.chat.formats.bodies import Body
+from pyengine.chat.formats.format import ReasoningMarks
 from pyengine.chat.formats.sink import Sink
 from pyengine.chat.formats.stream import CutShort, NotACall, Reading, Stream, markers
 from pyengine.chat.tools import Tool
@@ -179,6 +180,16 @@ class Delimited:
     def opens_reasoning(self, prompt: str) -> bool:
         """Whether the prompt ends with the opening marker of the reasoning."""
         return self.reasoning is not None and prompt.rstrip().endswith(self.reasoning.open)
+
+    @property
+    def text_open(self) -> str:
+        """The marker before the text, if the family has one."""
+        return self.around[0] if self.around else ""
+
+    def reasoning_marks(self, *, calls: bool) -> ReasoningMarks | None:
+        """The marks of the family's reasoning, if it has one."""
+        found = self.reasoning
+        return None if found is None else ReasoningMarks(found.open, found.close, found.after)
 
     def grammar(
         self,

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from pyengine.chat.formats.families import (
     cohere,
     deepseek,
+    functionary,
     gemma,
     gemma4,
     glm,
@@ -32,6 +33,7 @@ FORMATS: Mapping[str, ChatFormat] = MappingProxyType(
             deepseek.DEEPSEEK_R1,
             deepseek.DEEPSEEK_V3,
             deepseek.DEEPSEEK_V31,
+            functionary.FUNCTIONARY,
             gemma4.GEMMA4,
             gemma.GEMMA_JSON,
             gemma.GEMMA_TOOL_CODE,
@@ -75,6 +77,7 @@ _MARKS: tuple[tuple[str, ChatFormat, ChatFormat], ...] = (
     ("<TOOLCALL>", nemotron.NEMOTRON, nemotron.NEMOTRON),
     ("<arg_key>", glm.GLM45, glm.GLM45),
     ("<function_calls>", olmo.OLMO3, olmo.OLMO3_THINKING),
+    ("<{start_tag}={function_name}>", functionary.FUNCTIONARY, functionary.FUNCTIONARY),
     ("<function=", qwen3_coder.QWEN3_CODER, qwen3_coder.QWEN3_CODER_THINKING),
     ("<tool_calls><tool_call>", hunyuan.HUNYUAN, hunyuan.HUNYUAN),
     ("<tool_calls>[", hunyuan.HUNYUAN_JSON, hunyuan.HUNYUAN_JSON),

@@ -11,6 +11,22 @@ from pyengine.chat.tools import Named, Tool, ToolChoice, check_tools
 from pyengine.grammar import Grammar
 
 
+@dataclass(frozen=True)
+class ReasoningMarks:
+    """The texts that stand around reasoning.
+
+    Attributes:
+        open, close: The marks.
+        after: What a model writes behind the closing one, before it answers.
+        again: Whether reasoning may be opened more than once in an answer.
+    """
+
+    open: str
+    close: str
+    after: str = ""
+    again: bool = False
+
+
 class AnswerLayout(Protocol):
     """How reasoning, text and calls make up an answer; one family's, or shared by many."""
 
@@ -23,6 +39,13 @@ class AnswerLayout(Protocol):
 
     def opens_reasoning(self, prompt: str) -> bool:
         """Whether a prompt that ends like this has opened the reasoning."""
+
+    @property
+    def text_open(self) -> str:
+        """What a model may write before the text of an answer without calls."""
+
+    def reasoning_marks(self, *, calls: bool) -> ReasoningMarks | None:
+        """What stands around reasoning, where calls may follow it; None: there is none."""
 
     def grammar(
         self,
@@ -171,6 +194,20 @@ class Parser:
             self._stream.push(text)
             next(self._reading, None)
         return self._sink.take()
+
+    def is_content(self, text: str) -> bool:
+        """Whether all of ``text``, which comes next, is text of the answer for sure.
+
+        If so, it is read: :meth:`feed` need not be asked. O(text).
+        """
+        stream, content = self._stream, self._sink.content
+        if stream.awaited is None or text[-1:] == "\n" or not content.clear:
+            return False
+        marks, taker = stream.awaited
+        if taker is not content or marks.may_begin_in(text):
+            return False
+        stream.pass_by(text)
+        return True
 
     def finish(self) -> list[Event]:
         """The answer is over; returns its last events. Nothing may be fed after it."""

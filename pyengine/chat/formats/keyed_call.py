@@ -70,7 +70,7 @@ class KeyedCall:
         yield from self._items(stream, sink, "{", 0)
 
     def _arguments(self, tool: Tool) -> tuple[list[Grammar], list[str]]:
-        """What stands between the braces, and what of the schema that does not enforce."""
+        """What stands between the braces, and keywords of the schema that it does not enforce."""
         parameters = parameters_of(tool.schema, tool.strict, tool.name, tool.key_order)
         reader = SchemaReader(tool.schema)
         ignored = [f"'{key}' of the parameters is not enforced" for key in parameters.ignored]

@@ -30,6 +30,11 @@ class Trimmed:
         self._newlines = ""
         self.begun = True  # False: newlines that come now are dropped
 
+    @property
+    def clear(self) -> bool:
+        """Whether no newlines are held back, nor dropped where they come next."""
+        return self.begun and not self._newlines
+
     def __call__(self, text: str) -> None:
         """Add text."""
         if not self.begun:

@@ -37,6 +37,10 @@ class Markers:
         firsts = "".join({marker[0] for marker in self._markers})
         self._firsts = re.compile(f"[{re.escape(firsts)}]" if firsts else r"(?!)").search
 
+    def may_begin_in(self, text: str) -> bool:
+        """Whether ``text`` has a character that a marker begins with."""
+        return self._firsts(text) is not None
+
     def find(self, text: str, at: int) -> tuple[int, str | None]:
         """Where the first marker begins, and the marker; or up to where there is none for sure."""
         first = self._firsts(text, at)
@@ -69,14 +73,17 @@ class Stream:
         text: The text that has come and is still needed.
         at: How far it is read.
         ended: Nothing more comes.
+        awaited: The markers that the reader waits for, and what takes the text before them, where
+            all that came is passed on.
     """
 
-    __slots__ = ("_gone", "_held", "at", "ended", "text")
+    __slots__ = ("_gone", "_held", "at", "awaited", "ended", "text")
 
     def __init__(self) -> None:
         self.text = ""
         self.at = 0
         self.ended = False
+        self.awaited: tuple[Markers, Callable[[str], object]] | None = None
         self._gone = 0  # characters before the text
         self._held: list[str] | None = None
 
@@ -96,6 +103,10 @@ class Stream:
         elif self.text:
             more = self.text + more
         self.text = more
+
+    def pass_by(self, text: str) -> None:
+        """Count text as read that no reader has seen."""
+        self._gone += len(text)
 
     def hold(self) -> None:
         """Remember what is read from here on."""
@@ -221,4 +232,6 @@ class Stream:
                 if rest and partial:
                     take(rest)
                 return None
+            self.awaited = (markers, take) if self.at == len(self.text) else None
             yield
+            self.awaited = None

@@ -6,12 +6,14 @@
      403        403          401, 403       415          429
 
 Host and Origin keep out web pages that a browser on this machine has open. A page can send a local
-server requests without asking only in the few content types of HTML forms, so JSON is insisted on.
-It can read answers only if its own name leads to the server, which the Host header tells.
+server requests without asking only in the few content types of HTML forms, so JSON is insisted on
+of browsers, which say an Origin or how they fetch; other clients may say what they like. A page can
+read answers only if its own name leads to the server, which the Host header tells.
 """
 
 import hmac
 import math
+import re
 
 from pyengine.http.access.keys import ApiKey, KeyRing, digest_of
 from pyengine.http.access.rates import Rates
@@ -30,17 +32,28 @@ OPEN_PATHS = frozenset({"/", "/health", "/ready", "/ping", "/version", "/docs", 
 FORM_PATHS = frozenset({"/v1/files", "/files"})
 """Paths whose bodies are forms; pages of other origins, which could send one, are refused."""
 
+# What a request that reads the store counts as in its key's rate: clients ask for batches and
+# background responses again and again.
+_WEIGHT_OF_READS = 0.1
+# Reading these costs next to nothing, and does not count.
+_UNCOUNTED = ("/v1/models", "/models", "/metrics", "/debug", "/admin")
+
+# The name of a deployment says nothing: the model is in the body.
+_AZURE = re.compile(
+    r"^/openai(/v1(?=/)|/deployments/.+?(?=/(chat/completions|completions|embeddings)$)|(?=/))"
+)
+
 MAX_AGE_S = 600
 """How long a browser remembers what an origin may do."""
 
-_EXPOSED = "x-request-id, x-pyengine-warnings, retry-after, server-timing"
+_EXPOSED = "x-request-id, x-pyengine-cost, x-pyengine-warnings, retry-after, server-timing"
 
 
 class Door:
     """Lets requests in, or raises. Used on the serving loop.
 
     Attributes:
-        rules: Who may use what; replaced when keys change.
+        rules: The permissions of each key; replaced when keys change.
     """
 
     def __init__(self, rules: AccessRules | None = None, rates: Rates | None = None) -> None:
@@ -53,10 +66,12 @@ class Door:
         self._ring = KeyRing(rules.keys or ())
 
     def path(self, path: str) -> str:
-        """``path`` without the root path and a trailing slash."""
+        """``path`` without the root path and a trailing slash; Azure's paths as OpenAI's."""
         root = self.rules.root_path
         if root and (path == root or path.startswith(root + "/")):
             path = path[len(root) :]
+        if path.startswith("/openai/"):
+            path = _AZURE.sub("/v1", path)
         return path.rstrip("/") or "/"
 
     def cors(self, scope: Scope) -> list[tuple[str, str]]:
@@ -112,8 +127,8 @@ class Door:
         # No web page has the admin key, and few of its requests have a body.
         if scope.method == "POST" and not _of_admin(path):
             _check_content(scope.headers, path)
-            if key is not None:
-                self._count(key)
+        if key is not None and (scope.method == "POST" or not path.startswith(_UNCOUNTED)):
+            self._count(key, 1.0 if scope.method == "POST" else _WEIGHT_OF_READS)
         return key
 
     def named(self, name: str) -> ApiKey | None:
@@ -177,8 +192,8 @@ class Door:
             raise ForbiddenError("An API key does not let in here.", code="key_not_allowed")
         raise _unauthenticated(given)
 
-    def _count(self, key: ApiKey) -> None:
-        seconds = self.admit(key)
+    def _count(self, key: ApiKey, weight: float) -> None:
+        seconds = self._rates.admit(key.slot, key.limits, weight)
         if seconds:
             limits = {"requests": key.limits.requests, "tokens": key.limits.tokens}
             text = " and ".join(f"{n} {kind}" for kind, n in limits.items() if n is not None)
@@ -189,16 +204,21 @@ class Door:
             )
 
 
+_ADAPTERS = ("/load_lora_adapter", "/unload_lora_adapter")
+"""Paths of administrators that have the names that vLLM's have."""
+
+
 def _of_admin(path: str) -> bool:
-    return path == "/admin" or path.startswith("/admin/")
+    path = path.removeprefix("/v1")  # which clients may leave out
+    return path == "/admin" or path.startswith("/admin/") or path in _ADAPTERS
 
 
 def _given(headers: Headers) -> str | None:
-    """The key that a request brings, as OpenAI's clients send it or as Anthropic's do."""
+    """The key that a request brings, as clients of OpenAI, Anthropic or Azure send it."""
     scheme, _, token = (headers.get("authorization") or "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         return token.strip()
-    return headers.get("x-api-key") or None
+    return headers.get("x-api-key") or headers.get("api-key") or None
 
 
 def _unauthenticated(given: str | None) -> AuthenticationError:
@@ -210,6 +230,9 @@ def _unauthenticated(given: str | None) -> AuthenticationError:
 
 
 def _check_content(headers: Headers, path: str) -> None:
+    of_page = "origin" in headers or "sec-fetch-site" in headers
+    if not of_page and path not in FORM_PATHS:
+        return
     kind = (headers.get("content-type") or "").partition(";")[0].strip().lower()
     if (
         not kind

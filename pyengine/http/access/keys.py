@@ -37,13 +37,21 @@ class ApiKey(msgspec.Struct, frozen=True):
         name: What logs call it, and the tenant that its requests are charged to.
         digest: SHA-256 of the key, in hexadecimal.
         limits: What it may use.
+        priority: The best priority that its requests may ask for; lower is better.
+        cache_salt: Its requests share cached prefixes with those of keys of the same salt alone.
         slot: Its place among the measured rates.
     """
 
     name: str
     digest: str
     limits: KeyLimits = KeyLimits()
+    priority: int = 0
+    cache_salt: str = ""
     slot: int = 0
+
+    def salted(self, salt: str | None) -> str | None:
+        """The salt of a request that asks for ``salt``."""
+        return f"{self.cache_salt}\0{salt or ''}" if self.cache_salt else salt
 
 
 class KeyRing:
@@ -68,6 +76,8 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True):
     key_sha256: str | None = None
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
+    priority: int = 0
+    cache_salt: str = ""
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -100,6 +110,8 @@ def read_keys(path: str | Path) -> list[ApiKey]:
         key = "..."                # or key_sha256
         requests_per_minute = 60   # or left out: no limit
         tokens_per_minute = 20000
+        priority = -10             # the best that it may ask for; left out: 0
+        cache_salt = "alice"       # whose cached prefixes it shares; left out: all that have none
 
     Raises:
         ConfigError: It cannot be read, or is not that; no key is shown.
@@ -128,11 +140,12 @@ def _read_entry(entry: _Entry, where: str) -> ApiKey:
         raise ConfigError(f"{where}: a limit must be at least 1", param="api_key_file")
     if entry.key is not None:
         _check(entry.key, where)
-        return ApiKey(entry.name, digest_of(entry.key), KeyLimits(*limits))
-    digest = (entry.key_sha256 or "").lower()
-    if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
-        raise ConfigError(f"{where}: 'key_sha256' must be 64 hex digits", param="api_key_file")
-    return ApiKey(entry.name, digest, KeyLimits(*limits))
+        digest = digest_of(entry.key)
+    else:
+        digest = (entry.key_sha256 or "").lower()
+        if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
+            raise ConfigError(f"{where}: 'key_sha256' must be 64 hex digits", param="api_key_file")
+    return ApiKey(entry.name, digest, KeyLimits(*limits), entry.priority, entry.cache_salt)
 
 
 def _check(key: str, where: str) -> None:

@@ -52,7 +52,7 @@ class Rates:
         os.ftruncate(descriptor, SLOTS * _SLOT.size)  # sparse: a page is used when it is written
         return cls(descriptor)
 
-    def admit(self, slot: int, limits: KeyLimits) -> float:
+    def admit(self, slot: int, limits: KeyLimits, weight: float = 1.0) -> float:
         """Count a request, unless the key has used what it may.
 
         Returns:
@@ -63,12 +63,12 @@ class Rates:
         with self._locked(slot):
             requests, tokens, now = self._levels(slot, limits)
             waits = (
-                _seconds_over(requests + 1, limits.requests),
+                _seconds_over(requests + weight, limits.requests),
                 _seconds_over(tokens + 1, limits.tokens),
             )
             if max(waits) > 0:
                 return max(waits)
-            self._store(slot, requests + 1, tokens, now)
+            self._store(slot, requests + weight, tokens, now)
         return 0.0
 
     def charge(self, slot: int, limits: KeyLimits, used: int) -> None:

@@ -1,4 +1,4 @@
-"""Who may use which paths, from the configuration: what every HTTP worker needs to know of it."""
+"""Which key may use which paths: the part of the configuration that HTTP workers need."""
 
 import ipaddress
 

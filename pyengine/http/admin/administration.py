@@ -15,7 +15,7 @@ class RunningRequest(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         id: The answer's ``x-request-id``.
         answer_id: The ``id`` in the answer's body, once it is known.
-        path: Of HTTP.
+        path: The path of the HTTP request.
         key: Name of the API key.
         age_s: Seconds since its head came.
         tokens_in: Tokens of the prompts.
@@ -32,7 +32,13 @@ class RunningRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Administration(Protocol):
-    """Reaches the requests of all processes that serve."""
+    """Reaches the requests of all processes that serve.
+
+    Attributes:
+        alone: Whether one process serves all requests.
+    """
+
+    alone: bool
 
     async def requests(self) -> list[RunningRequest]:
         """Lists the requests that are being answered, oldest first."""

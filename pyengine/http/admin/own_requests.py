@@ -8,7 +8,13 @@ from pyengine.http.exchange import Exchange
 
 
 class OwnRequests:
-    """The requests of this process."""
+    """The requests of this process.
+
+    Attributes:
+        alone: True.
+    """
+
+    alone = True
 
     def __init__(self, exchanges: Callable[[], Iterable[Exchange]]) -> None:
         """``exchanges`` gives those that are being served."""

@@ -19,6 +19,7 @@ from pyengine.errors import PyengineError
 from pyengine.http.answering import Answers
 from pyengine.http.anthropic.schema import MessageAnswer, MessageUsage
 from pyengine.http.event_stream import EVENTS
+from pyengine.http.packed_reasoning import packed
 
 _encode = msgspec.json.Encoder().encode
 # Anthropic's types of errors, by status; another status is an api_error.
@@ -56,12 +57,13 @@ def stop_reason(last: ChatAnswer | ChatUpdate) -> str:
     return "end_turn" if last.stop_string is None else "stop_sequence"
 
 
-def content(answer: ChatAnswer) -> list[dict[str, Any]]:
-    """The blocks of a whole answer."""
+def content(answer: ChatAnswer, *, shows: bool = True) -> list[dict[str, Any]]:
+    """The blocks of a whole answer; ``shows``: with the text of its thinking."""
     blocks: list[dict[str, Any]] = []
     if answer.reasoning:
-        blocks.append({"type": "thinking", "thinking": answer.reasoning, "signature": ""})
-    if answer.text or not answer.tool_calls:
+        thought, signature = (answer.reasoning, "") if shows else ("", packed(answer.reasoning))
+        blocks.append({"type": "thinking", "thinking": thought, "signature": signature})
+    if answer.text or (not blocks and not answer.tool_calls):
         blocks.append({"type": "text", "text": answer.text})
     blocks += [
         {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call.arguments)}
@@ -83,9 +85,28 @@ class MessageWriter:
 
     form = EVENTS
 
-    def __init__(self, answer_id: str, model: str, warnings: Sequence[str]) -> None:
-        """``warnings`` of the request stand in the first event."""
+    def __init__(
+        self,
+        answer_id: str,
+        model: str,
+        warnings: Sequence[str],
+        edits: Sequence[dict[str, Any]] | None,
+        *,
+        shows: bool,
+    ) -> None:
+        """Write an answer.
+
+        Args:
+            answer_id: Its id.
+            model: The name that the request gave the model.
+            warnings: The warnings of the request, which stand in the first event.
+            edits: What was left out of the conversation, where the request asks for that.
+            shows: Whether the thinking's text is shown; if not, its signature holds it.
+        """
         self._id, self._model, self._warnings = answer_id, model, list(warnings)
+        self._edits = None if edits is None else {"applied_edits": list(edits)}
+        self._shows = shows
+        self._thought: list[str] = []  # that the signature will hold
         self._open: str | None = None  # the kind of the block that is being written
         self._blocks = 0  # that were begun
         self._last: ChatUpdate | None = None
@@ -98,7 +119,11 @@ class MessageWriter:
         """The message with its answer in it."""
         (made,) = answers
         whole: ChatAnswer = await made
-        return _encode(self._message(whole, content(whole), stop_reason(whole), whole.stop_string))
+        blocks = content(whole, shows=self._shows)
+        message = self._message(whole, blocks, stop_reason(whole), whole.stop_string)
+        if self._edits is not None:
+            message.context_management = self._edits
+        return _encode(message)
 
     async def ended(self, answers: Answers) -> None:
         """Nothing: messages are not stored."""
@@ -142,7 +167,8 @@ class MessageWriter:
             "stop_reason": stop_reason(self._last),
             "stop_sequence": self._last.stop_string,
         }
-        data += _event("message_delta", delta=delta, usage=usage_object(usages[0]))
+        more = {} if self._edits is None else {"context_management": self._edits}
+        data += _event("message_delta", delta=delta, usage=usage_object(usages[0]), **more)
         return data + _event("message_stop")
 
     def error(self, error: PyengineError) -> bytes:
@@ -153,7 +179,10 @@ class MessageWriter:
         if update.reasoning:
             if self._open != "thinking":
                 yield self._begin("thinking", {"type": "thinking", "thinking": "", "signature": ""})
-            yield self._delta({"type": "thinking_delta", "thinking": update.reasoning})
+            if self._shows:
+                yield self._delta({"type": "thinking_delta", "thinking": update.reasoning})
+            else:
+                self._thought.append(update.reasoning)
         if update.text:
             if self._open != "text":
                 yield self._begin("text", {"type": "text", "text": ""})
@@ -178,7 +207,12 @@ class MessageWriter:
         if self._open is None:
             return b""
         self._open = None
-        return _event("content_block_stop", index=self._blocks - 1)
+        data = b""
+        if self._thought:
+            signature = packed("".join(self._thought))
+            data = self._delta({"type": "signature_delta", "signature": signature})
+            self._thought.clear()
+        return data + _event("content_block_stop", index=self._blocks - 1)
 
 
 def _event(kind: str, **fields: Any) -> bytes:

@@ -7,7 +7,7 @@ from functools import partial
 import msgspec
 
 from pyengine.http.openai.schema.batches import FileObject
-from pyengine.http.store.database import CONTENT, Part
+from pyengine.http.store.database import CONTENT, Part, Row
 from pyengine.http.store.store import Store
 
 KIND = "file"
@@ -22,7 +22,7 @@ async def put_file(
 
     Args:
         store: Takes it.
-        owner: Whose it is.
+        owner: The file's owner.
         data: Its content.
         described: Its object.
         seconds: How long it is kept; None is as long as usual.
@@ -41,11 +41,12 @@ async def content_of(store: Store, name: str) -> bytes:
 
 
 async def file_of_parts(
-    store: Store, owner: str, source: str, part: str, name: str, seconds: float | None
+    store: Store, batch: Row, part: str, name: str, seconds: float | None
 ) -> bool:
-    """Make the file ``name`` of the parts of a batch; whether there is one: it had parts."""
-    make: Callable[[int], bytes] = partial(_described, name, f"{source}_{part}.jsonl", seconds)
-    return await store.split_off(source, part, (KIND, name, owner), make, seconds)
+    """Make the file ``name`` of the parts of a claimed batch; whether there is one: it had some."""
+    make: Callable[[int], bytes] = partial(_described, name, f"{batch.id}_{part}.jsonl", seconds)
+    row = (KIND, name, batch.owner)
+    return await store.split_off(batch.id, part, row, make, batch.claim, seconds)
 
 
 def _described(name: str, filename: str, seconds: float | None, size: int) -> bytes:

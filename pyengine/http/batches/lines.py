@@ -19,6 +19,7 @@ ENDPOINTS = (
     "/v1/messages",
     "/v1/rerank",
     "/v1/score",
+    "/v1/decisions",
 )
 """The paths that a line may name, as far as the server has them."""
 

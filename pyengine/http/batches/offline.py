@@ -42,9 +42,9 @@ class Counts:
 
     Attributes:
         total: The requests of the input.
-        before: Those that an earlier run has answered.
-        answered: Those that this run has answered.
-        failed: Those of them whose status is not 200.
+        before: Requests that an earlier run has answered.
+        answered: Requests that this run has answered.
+        failed: Requests of this run whose status is not 200.
     """
 
     total: int
@@ -91,11 +91,6 @@ class OfflineBatch:
 
     async def run(self, app: App, workers: int, progress: Callable[[Counts], None]) -> None:
         """Answer what is not answered yet.
-
-        Args:
-            app: Over an engine that has started.
-            workers: Requests at once.
-            progress: Called after each answer.
 
         Raises:
             EngineDeadError: The engine has died; what was answered before is written.

@@ -24,15 +24,7 @@ async def answer(
     key: ApiKey | None = None,
     priority: int = 0,
 ) -> AnswerLine:
-    """The answer to one request; while the engine is full, it waits and asks again.
-
-    Args:
-        perform: Asks the endpoint.
-        request: The request.
-        line_id: The id of the answer's line.
-        key: The API key that is charged.
-        priority: Is added to the request's own.
-    """
+    """The answer to one request; while the engine is full, it waits and asks again."""
     body = _encode(request.body)
     while True:
         status, answered, request_id = await perform(request.url, body, key, priority)

@@ -15,6 +15,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from io import BytesIO
 
 import msgspec
 
@@ -31,6 +32,7 @@ from pyengine.http.batches.lines import (
 from pyengine.http.batches.parallel import in_parallel
 from pyengine.http.batches.performer import Perform, answer
 from pyengine.http.batches.usage import add_usage
+from pyengine.http.errors import StoreUnavailableError
 from pyengine.http.openai.schema.batches import (
     BatchError,
     BatchErrors,
@@ -80,7 +82,7 @@ class BatchRun:
     def __init__(self, row: Row, key: ApiKey | None, means: Means) -> None:
         """Charge ``key`` for the batch in ``row``."""
         self._name = row.id
-        self._owner = row.owner
+        self._row = row
         self._batch = decode_batch(row.body)
         self._key = key
         self._means = means
@@ -107,16 +109,17 @@ class BatchRun:
             keeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await keeping
-            await self._store.change(self._name, lambda _: None, lease=False)
+            await self._store.change(self._name, lambda _: None, lease=False, claim=self._row.claim)
             await self._store.change(self._batch.input_file_id, lambda _: None, lease=False)
 
     async def _keep(self) -> None:
         """Renew the leases on the batch and its input; see when it is cancelled or expires."""
         while True:
-            batch = await self._change(lambda batch: None)
-            await self._store.change(self._batch.input_file_id, lambda _: None, lease=True)
-            if batch is None or batch.status == "cancelling" or batch.expires_at < time.time():
-                self._stop.set()
+            with contextlib.suppress(StoreUnavailableError):
+                batch = await self._change(lambda batch: None)
+                await self._store.change(self._batch.input_file_id, lambda _: None, lease=True)
+                if batch is None or batch.status == "cancelling" or batch.expires_at < time.time():
+                    self._stop.set()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._looks.wait(), _TICK_S)
             self._looks.clear()
@@ -124,14 +127,16 @@ class BatchRun:
     async def _change(
         self, change: Callable[[BatchObject], object], *parts: Part
     ) -> BatchObject | None:
-        """Change the stored batch; returns it as it is then, or None if it is gone."""
+        """Change the stored batch; returns it as it is then, or None: it is gone, or another's."""
 
         def changed(body: bytes) -> bytes:
             batch = decode_batch(body)
             change(batch)
             return _encode(batch)
 
-        body = await self._store.change(self._name, changed, *parts, lease=True)
+        body = await self._store.change(
+            self._name, changed, *parts, lease=True, claim=self._row.claim
+        )
         if body is None:
             self._gone = True
             return None
@@ -142,8 +147,14 @@ class BatchRun:
         data = await content_of(self._store, self._batch.input_file_id)
 
         def read() -> list[RequestLine | Malformed]:
-            lines = data.splitlines()
-            return list(read_lines(lines, self._means.served, self._batch.endpoint))
+            # What follows enough wrong lines, or more lines than there may be, is not read.
+            found, wrong = [], 0
+            for line in read_lines(BytesIO(data), self._means.served, self._batch.endpoint):
+                found.append(line)
+                wrong += isinstance(line, Malformed)
+                if wrong == _MOST_ERRORS or len(found) > MAX_LINES:
+                    break
+            return found
 
         return await asyncio.to_thread(read)
 
@@ -157,7 +168,7 @@ class BatchRun:
         if not lines:
             wrong = [BatchError("empty_file", "The input file has no requests.")]
         if len(lines) > MAX_LINES:
-            text = f"The input file has {len(lines)} requests; {MAX_LINES} are the most."
+            text = f"The input file has more than {MAX_LINES} requests, which are the most."
             wrong = [BatchError("too_many_requests", text)]
 
         def validated(batch: BatchObject) -> None:
@@ -166,7 +177,7 @@ class BatchRun:
                 return  # it was cancelled meanwhile
             if wrong:
                 batch.status, batch.failed_at = "failed", now
-                batch.errors = BatchErrors(wrong[:_MOST_ERRORS])
+                batch.errors = BatchErrors(wrong)
             else:
                 batch.status, batch.in_progress_at = "in_progress", now
                 batch.request_counts.total = len(lines)
@@ -179,6 +190,8 @@ class BatchRun:
 
         async def work() -> None:
             for number, request in todo:
+                if self._stop.is_set():
+                    return
                 await self._admitted()
                 means = self._means
                 line_id = means.new_id("batch_req_")
@@ -235,7 +248,7 @@ class BatchRun:
             part: f"file-{self._name.removeprefix('batch_')}_{part}" for part in (OUTPUT, ERRORS)
         }
         there = {
-            part: await file_of_parts(self._store, self._owner, self._name, part, name, seconds)
+            part: await file_of_parts(self._store, self._row, part, name, seconds)
             for part, name in names.items()
         }
 

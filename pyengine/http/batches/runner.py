@@ -10,6 +10,7 @@ import msgspec
 from pyengine.http.access.door import Door
 from pyengine.http.batches.lines import ENDPOINTS
 from pyengine.http.batches.run import BatchRun, Means, decode_batch
+from pyengine.http.errors import StoreUnavailableError
 from pyengine.http.openai.schema.batches import BatchError, BatchErrors
 from pyengine.http.store.database import Row
 
@@ -60,14 +61,17 @@ class BatchRunner:
 
     async def _run(self) -> None:
         store = self._means.store
-        shared = store.limits.path is not None
+        pause = None if store.limits.path is None else _LOOK_S
         while True:
             self._wanted.clear()
-            if (row := await store.claim(KIND, _unfinished)) is not None:
-                await self._run_one(row)
-                continue
+            try:
+                if (row := await store.claim(KIND, _unfinished)) is not None:
+                    await self._run_one(row)
+                    continue
+            except StoreUnavailableError:
+                pause = _LOOK_S  # the batch goes on when the store does
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), _LOOK_S if shared else None)
+                await asyncio.wait_for(self._wanted.wait(), pause)
 
     async def _run_one(self, row: Row) -> None:
         key = self._door.named(row.owner) if row.owner else None
@@ -77,6 +81,8 @@ class BatchRunner:
         self._running = BatchRun(row, key, self._means)
         try:
             await self._running.run()
+        except StoreUnavailableError:
+            raise
         except Exception as error:
             log.exception("batch %s failed", row.id)
             await self._fail(

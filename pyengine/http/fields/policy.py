@@ -81,12 +81,6 @@ class FieldPolicy:
     ) -> T:
         """A body that the strict decoder of ``kind`` has refused.
 
-        Args:
-            body: JSON.
-            kind: The type of the request.
-            warnings: Takes what is told of fields that change nothing.
-            strict: What that decoder said.
-
         Raises:
             InvalidRequestError: Naming the field at fault.
             msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is no JSON.
@@ -120,7 +114,10 @@ class FieldPolicy:
         if name in kind.__struct_fields__:
             return None
         for base in kind.__mro__:
-            if (found := self._table.get(base, {}).get(name)) is not None:
+            found = self._table.get(base, {}).get(name)
+            if isinstance(found, Alias) and found.of not in kind.__struct_fields__:
+                continue
+            if found is not None:
                 return found
         return None
 
@@ -155,6 +152,7 @@ class FieldPolicy:
         for name in list(value):
             path = f"{at}.{name[:_LONGEST_NAME]}" if at else name[:_LONGEST_NAME]
             if name in fields:
+                value[name] = _whole(value[name], fields[name])
                 self._sift(value[name], fields[name], path, warnings)
             elif name != kind.tag_field:
                 self._leave_out(value, name, kind.cls, path, warnings)
@@ -187,7 +185,9 @@ class FieldPolicy:
     def _no_such(
         self, kind: type[msgspec.Struct], name: str, path: str
     ) -> UnsupportedParameterError:
-        near = get_close_matches(name[:_LONGEST_NAME], self.names(kind), 1, 0.7)
+        near = _inner(kind, name) or get_close_matches(
+            name[:_LONGEST_NAME], self.names(kind), 1, 0.7
+        )
         meant = f" Did you mean '{near[0]}'?" if near else ""
         return UnsupportedParameterError(f"Unknown parameter: '{path}'.{meant}", param=path)
 
@@ -221,23 +221,41 @@ def _fields(kind: type[msgspec.Struct]) -> dict[str, tuple[inspect.Type, ...]]:
     return {field.encode_name: _options(field.type) for field in info.fields}
 
 
+def _inner(kind: type[msgspec.Struct], name: str) -> list[str]:
+    """The fields of that name in objects that a type has, as it has them in their place."""
+    return [
+        f"{outer}.{name}"
+        for outer, options in _fields(kind).items()
+        for option in options
+        if isinstance(option, inspect.StructType) and name in _fields(option.cls)
+    ]
+
+
+def _whole(given: Any, kinds: tuple[inspect.Type, ...]) -> Any:
+    """16 for 16.0, which JSON Schema calls an integer too, where an integer is wanted."""
+    if not isinstance(given, float) or not given.is_integer():
+        return given
+    wanted = {type(kind) for kind in kinds}
+    return int(given) if inspect.IntType in wanted and inspect.FloatType not in wanted else given
+
+
 def _same(given: Any, neutral: Any) -> bool:
     """Whether a value is a neutral one; true is not 1, though Python's are equal."""
     return bool(given == neutral) and isinstance(given, bool) == isinstance(neutral, bool)
 
 
 def _rename(value: dict[str, Any], name: str, alias: Alias, given: Any, path: str) -> None:
-    if value.get(alias.of) is not None:
-        raise InvalidRequestError(f"'{path}' and '{alias.of}' mean the same; give one.", param=path)
     read = given if alias.read is None else alias.read(given)
+    if value.get(alias.of) not in (None, read):
+        raise InvalidRequestError(f"'{path}' and '{alias.of}' mean the same; give one.", param=path)
     if read is not None:
         value[alias.of] = read
 
 
 def _unsupported(effect: Refused, path: str) -> UnsupportedParameterError:
-    beyond = f" beyond its neutral value {effect.neutral[0]!r}" if effect.neutral else ""
+    only = f"; only {msgspec.json.encode(effect.neutral[0]).decode()} is" if effect.neutral else ""
     say = f": use '{effect.say}'." if effect.say else "."
-    return UnsupportedParameterError(f"'{path}' is not supported{beyond}{say}", param=path)
+    return UnsupportedParameterError(f"'{path}' is not supported{only}{say}", param=path)
 
 
 def warnings_header(warnings: Iterable[str]) -> str:

@@ -6,16 +6,22 @@ from pyengine.http.fields.policy import Alias
 OPENAI = refused("moderation") | hint(
     "safety_identifier service_tier prompt_cache_key prompt_cache_options prompt_cache_retention"
 )
-LITELLM = refused("guardrails mock_response extra_body") | hint(
-    "litellm_metadata litellm_call_id litellm_session_id litellm_trace_id litellm_logging_obj"
-    " no-log tags deployment_id drop_params additional_drop_params allowed_openai_params"
-    " num_retries max_retries cache caching ttl custom_llm_provider api_version extra_headers"
-    " provider_specific_fields fallbacks context_window_fallback_dict"
+LITELLM = (
+    refused("guardrails mock_response")
+    | refused("extra_body", {})
+    | hint(
+        "litellm_metadata litellm_call_id litellm_session_id litellm_trace_id litellm_logging_obj"
+        " no-log tags deployment_id drop_params additional_drop_params allowed_openai_params"
+        " num_retries max_retries cache caching ttl custom_llm_provider api_version extra_headers"
+        " provider_specific_fields fallbacks context_window_fallback_dict"
+    )
 )
 VLLM = {
     **refused("prompt_embeds repetition_detection"),
     **refused("use_beam_search early_stopping watermarking return_prompt_text", False),
-    **refused("return_routed_experts", False),
+    **refused("return_routed_experts return_weight_versions return_token_offsets", False),
+    **refused("return_mm_kwargs padding", False),
+    **refused("stream_interval", 1),
     **refused("vllm_xargs kv_transfer_params ec_transfer_params", {}),
     **refused("length_penalty", 1.0),
     **refused("spaces_between_special_tokens", True),
@@ -24,14 +30,16 @@ VLLM = {
     **refused("min_reasoning_tokens", 0),
     **refused("truncation_side", "left"),
     **refused("guided_whitespace_pattern", say="structured_outputs.whitespace"),
+    **hint("mm_payload routed_experts_prompt_start"),
     **hint("mm_processor_kwargs media_io_kwargs guided_decoding_backend request_id session_id"),
 }
 SGLANG = {
-    **alias(max_new_tokens="max_tokens", sampling_seed="seed"),
+    **alias(max_new_tokens="max_tokens", min_new_tokens="min_tokens", sampling_seed="seed"),
     **alias(no_stop_trim="include_stop_str_in_output"),
     **refused("custom_logit_processor"),
     **refused("session_params custom_params", {}),
-    **refused("return_hidden_states", False),
+    **refused("return_hidden_states return_meta_info return_prompt_token_ids", False),
+    **refused("use_audio_in_video", False),
     **refused("lora_path", "", []),
     **refused("stop_regex", [], "", say="stop"),
     **hint("return_cached_tokens_details routed_experts_start_len rid extra_key custom_labels"),
@@ -40,6 +48,7 @@ SGLANG = {
 }
 LLAMA_CPP = {
     **alias(repeat_penalty="repetition_penalty", return_tokens="return_token_ids"),
+    **alias(typ_p="typical_p", n_cmpl="n"),
     "n_predict": Alias("max_tokens", limit),
     "grammar": Alias("ebnf", text_or_nothing),
     **refused("samplers"),
@@ -48,7 +57,6 @@ LLAMA_CPP = {
     **refused("penalize_nl", True),
     **refused("n_indent", 0),
     **refused("min_keep", 0, 1),
-    **refused("repeat_last_n", -1),
     **refused("adaptive_target", -1.0),
     **refused("tfs_z", 1.0),
     **refused("mirostat", 0, say="typical_p"),
@@ -56,7 +64,9 @@ LLAMA_CPP = {
     **refused("t_max_predict_ms", 0, -1, say="timeout"),
     **refused("grammar_triggers", [], say="structural_tag"),
     **refused("preserved_tokens", [], say="skip_special_tokens"),
+    **hint("backend_sampling sse_ping_interval"),
     **hint("mirostat_tau mirostat_eta adaptive_decay n_keep n_discard id_slot cache_prompt"),
     **hint("n_cache_reuse speculative.n_max speculative.n_min speculative.p_min"),
 }
-SERVERS = {**OPENAI, **LITELLM, **VLLM, **SGLANG, **LLAMA_CPP}
+MISTRAL = alias(random_seed="seed")
+SERVERS = {**OPENAI, **LITELLM, **VLLM, **SGLANG, **LLAMA_CPP, **MISTRAL}

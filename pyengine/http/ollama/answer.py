@@ -93,8 +93,7 @@ class OllamaWriter:
     def _made(
         self, text: str, thinking: str, calls: Sequence[OllamaCall], *, done: bool
     ) -> OllamaAnswer:
-        now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        made = OllamaAnswer(model=self._model, created_at=now, done=done)
+        made = OllamaAnswer(model=self._model, created_at=_now(), done=done)
         if self._chat:
             made.message = OllamaMessage("assistant", text, thinking or None, list(calls) or None)
         else:
@@ -114,6 +113,22 @@ class OllamaWriter:
 
     def _line(self, made: OllamaAnswer) -> bytes:
         return _written(made) + b"\n"
+
+
+def loaded(model: str, warnings: Sequence[str], *, chat: bool, unload: bool) -> bytes:
+    """The answer to a request that only loads the model."""
+    made = OllamaAnswer(model=model, created_at=_now(), done=True)
+    made.done_reason = "unload" if unload else "load"
+    if chat:
+        made.message = OllamaMessage("assistant", "")
+    else:
+        made.response = ""
+    made.warnings = list(warnings) or None
+    return _written(made)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
 def _written(made: OllamaAnswer) -> bytes:

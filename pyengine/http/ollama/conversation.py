@@ -9,6 +9,7 @@ from pyengine.chat.messages import FunctionCall, Message, MessageToolCall
 from pyengine.errors import InvalidRequestError
 from pyengine.grammar import Grammar, json_object, json_schema
 from pyengine.http.ollama.schema import OllamaMessage, OllamaOptions, OllamaRequest
+from pyengine.http.openai.schema.sampling import within
 from pyengine.request.generation_config import over
 from pyengine.sampling import SamplingParams
 
@@ -52,7 +53,7 @@ def _answer(message: OllamaMessage, calls: list[MessageToolCall], at: str) -> Me
     """A tool's message; takes the call that it answers from ``calls``."""
     for call in calls:
         wanted = message.tool_call_id, message.tool_name
-        if wanted[0] in (None, call.id) and wanted[1] in (None, call.function.name):
+        if wanted[0] in (None, call.id) and wanted[1] in (None, call.called.name):
             calls.remove(call)
             return Message("tool", message.content, tool_call_id=call.id)
     raise InvalidRequestError(f"'{at}' answers no call of the message before it.", param=at)
@@ -70,7 +71,8 @@ def sampling_params(options: OllamaOptions | None, defaults: SamplingParams) -> 
         del values["max_tokens"]
     if isinstance(stop := values.get("stop"), list):
         values["stop"] = tuple(stop)
-    return over(defaults, values)
+    last = values.pop("repeat_last_n", None)
+    return within(over(defaults, values), last, "options.repeat_last_n")
 
 
 def parameters(given: Mapping[str, float]) -> str:

@@ -27,9 +27,9 @@ _encode = msgspec.json.Encoder().encode
 
 async def embed(exchange: "Exchange") -> None:
     """The vectors of one text or several, of length 1."""
-    exchange.names = FieldNames({"prompt": "input"})
     request = await exchange.decode(_embed)
-    exchange.service.require_model(known_name(exchange, request.model))
+    exchange.names = FieldNames({"prompt": "input"})
+    exchange.require_model(known_name(exchange, request.model))
     texts = [request.input] if isinstance(request.input, str) else request.input
     check_inputs("input", len(texts))
     form = VectorForm(request.dimensions, normalize=True)
@@ -48,7 +48,7 @@ async def embed(exchange: "Exchange") -> None:
 async def embeddings(exchange: "Exchange") -> None:
     """The vector of one text, as the model gives it."""
     request = await exchange.decode(_embeddings)
-    exchange.service.require_model(known_name(exchange, request.model))
+    exchange.require_model(known_name(exchange, request.model))
     form = VectorForm(normalize=False)
     (made,) = await _embedded(exchange, [request.prompt], form, truncate=True)
     exchange.reply(_encode(OllamaEmbeddingsAnswer(made.vector.tolist())))

@@ -1,21 +1,24 @@
-"""``POST /api/chat``, ``generate`` and ``show``; ``GET /api/tags``, ``ps`` and ``version``."""
+"""``POST /api/chat``, ``generate``, ``show``, ``pull``; ``GET /api/tags``, ``ps``, ``version``."""
 
+import hashlib
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pyengine._core import __version__
 from pyengine.chat.answer import ChatUpdate
 from pyengine.chat.generation import ChatGeneration
 from pyengine.chat.messages import Message
 from pyengine.chat.options import ChatOptions
 from pyengine.chat.tools import Tool
 from pyengine.errors import InvalidRequestError
-from pyengine.http.answering import Question, answer, prepare
+from pyengine.grammar import Grammar
+from pyengine.http.answering import Question, answer, prepare, reasoning
 from pyengine.http.errors import FieldNames
-from pyengine.http.ollama.answer import OllamaWriter
+from pyengine.http.event_stream import LINES
+from pyengine.http.limits import check_tools
+from pyengine.http.ollama.answer import OllamaWriter, loaded
 from pyengine.http.ollama.conversation import (
     OPTION_NAMES,
     conversation,
@@ -26,9 +29,12 @@ from pyengine.http.ollama.conversation import (
 from pyengine.http.ollama.schema import (
     OllamaChatRequest,
     OllamaGenerateRequest,
+    OllamaPullAnswer,
+    OllamaPullRequest,
     OllamaRequest,
     OllamaShowRequest,
 )
+from pyengine.http.openai.completions.chat_options import template_arguments
 from pyengine.http.operations.tracing import Asked
 from pyengine.request.generation import Generation
 from pyengine.request.options import RequestOptions
@@ -40,41 +46,73 @@ if TYPE_CHECKING:
 
 _chat = msgspec.json.Decoder(OllamaChatRequest)
 _generate = msgspec.json.Decoder(OllamaGenerateRequest)
+_pull = msgspec.json.Decoder(OllamaPullRequest)
 _show = msgspec.json.Decoder(OllamaShowRequest)
 _encode = msgspec.json.Encoder().encode
-_NAMES = FieldNames({**OPTION_NAMES, "grammar": "format", "reasoning": "think"})
+_NAMES = FieldNames(
+    {
+        **OPTION_NAMES,
+        "grammar": "format",
+        "reasoning": "think",
+        "template_arguments": "chat_template_kwargs",
+    }
+)
+_OF_OLLAMA = "0.12.0"
 _SINCE = datetime.now(UTC).isoformat()
 
 
 async def chat(exchange: "Exchange") -> None:
     """Answer a conversation."""
-    await answer(exchange, await _read_chat(exchange))
+    request = await exchange.decode(_chat)
+    if request.messages:
+        await answer(exchange, await _read_chat(exchange, request))
+    else:
+        _load(exchange, request, chat=True)
 
 
 async def generate(exchange: "Exchange") -> None:
     """Continue a prompt: as a message to the model, or as it is."""
-    await answer(exchange, await _read_prompt(exchange))
+    request = await exchange.decode(_generate)
+    if request.prompt or request.raw:
+        await answer(exchange, await _read_prompt(exchange, request))
+    else:
+        _load(exchange, request, chat=False)
 
 
-async def _read_chat(exchange: "Exchange") -> Question[ChatUpdate]:
+def _load(exchange: "Exchange", request: OllamaRequest, *, chat: bool) -> None:
+    """Answer a request that only wants the model to be loaded, or not to be."""
+    engine = exchange.require_model(known_name(exchange, request.model))
+    unload = request.keep_alive in (0, "0", "0s")
+    _tell_kept(exchange, request)
+    exchange.reply(loaded(engine.model_name, tuple(exchange.warnings), chat=chat, unload=unload))
+
+
+def _tell_kept(exchange: "Exchange", request: OllamaRequest) -> None:
+    """Warn where a request says how long the model should stay."""
+    if request.keep_alive is not None:
+        exchange.warn("'keep_alive' is left out: the model stays as long as the server.")
+
+
+async def _read_chat(exchange: "Exchange", request: OllamaChatRequest) -> Question[ChatUpdate]:
     exchange.names = _NAMES
-    request = await exchange.decode(_chat)
+    _tell_kept(exchange, request)
     tools = [Tool.from_openai(tool, f"tools[{i}]") for i, tool in enumerate(request.tools or ())]
-    if len(tools) > exchange.service.limits.tools:
-        raise InvalidRequestError(f"'tools' may hold {exchange.service.limits.tools} tools.")
+    check_tools(len(tools), exchange.service.limits)
     messages = conversation(request.messages)
     return await _conversation(exchange, request, messages, tuple(tools), chat=True)
 
 
-async def _read_prompt(exchange: "Exchange") -> Question[ChatUpdate]:
+async def _read_prompt(
+    exchange: "Exchange", request: OllamaGenerateRequest
+) -> Question[ChatUpdate]:
     exchange.names = _NAMES
-    request = await exchange.decode(_generate)
-    engine = exchange.service.require_model(known_name(exchange, request.model))
+    _tell_kept(exchange, request)
+    engine = exchange.require_model(known_name(exchange, request.model))
     if not request.raw and engine.handler.template is not None:
         system = [Message("system", request.system)] if request.system else []
         messages = [*system, Message("user", request.prompt)]
         return await _conversation(exchange, request, messages, (), chat=False)
-    for name in ("system", "think"):
+    for name in ("system", "think", "chat_template_kwargs"):
         if getattr(request, name):
             raise InvalidRequestError(f"'{name}' does not go with a raw prompt.", param=name)
     params = sampling_params(request.options, engine.default_sampling_params)
@@ -83,7 +121,7 @@ async def _read_prompt(exchange: "Exchange") -> Question[ChatUpdate]:
     return Question(
         prompts=[token_ids],
         params=params,
-        options=RequestOptions(grammar=grammar(request)),
+        options=_options(request, grammar(request)),
         asked=asked,
         reading=ChatGeneration,
         writer=partial(_writer, exchange, chat=False),
@@ -98,18 +136,18 @@ async def _conversation(
     *,
     chat: bool,
 ) -> Question[ChatUpdate]:
-    engine = exchange.service.require_model(known_name(exchange, request.model))
-    arguments = {"reasoning_effort": request.think} if isinstance(request.think, str) else {}
-    reasoning = request.think if isinstance(request.think, bool) else None
-    if reasoning is not None and not engine.handler.reasons:
-        if reasoning:
-            exchange.warn("'think' is left out: the model's format has no reasoning.")
-        reasoning = None
+    engine = exchange.require_model(known_name(exchange, request.model))
+    thinks = reasoning(
+        exchange, request.think if isinstance(request.think, bool) else None, "think"
+    )
     options = ChatOptions(
         tools=tools,
         grammar=grammar(request),
-        reasoning=reasoning,
-        template_arguments=arguments,
+        reasoning=thinks,
+        template_arguments=template_arguments(
+            request.chat_template_kwargs,
+            reasoning_effort=("think", request.think if isinstance(request.think, str) else None),
+        ),
         continue_final_message=bool(messages) and messages[-1].role == "assistant",
     )
     params = sampling_params(request.options, engine.default_sampling_params)
@@ -117,10 +155,19 @@ async def _conversation(
     return Question(
         prompts=[token_ids],
         params=spec.params,
-        options=RequestOptions(grammar=spec.grammar),
+        options=_options(request, spec.grammar),
         asked=_asked(exchange, request, "chat", params),
         reading=spec.answer,
         writer=partial(_writer, exchange, chat=chat),
+    )
+
+
+def _options(request: OllamaRequest, wanted: Grammar | None) -> RequestOptions:
+    return RequestOptions(
+        priority=request.priority or 0,
+        cache_salt=request.cache_salt,
+        timeout=request.timeout,
+        grammar=wanted,
     )
 
 
@@ -138,8 +185,9 @@ def _writer(exchange: "Exchange", generations: list[Generation], *, chat: bool) 
 
 def known_name(exchange: "Exchange", name: str | None) -> str | None:
     """A model's name without the tag that Ollama's clients add."""
-    known = exchange.service.engine.model_name
-    return known if name == f"{known}:latest" else name
+    engine = exchange.service.engine
+    known = None if name is None else name.removesuffix(":latest")
+    return known if known == engine.model_name or known in engine.adapters else name
 
 
 async def tags(exchange: "Exchange") -> None:
@@ -158,7 +206,7 @@ async def running(exchange: "Exchange") -> None:
 async def show(exchange: "Exchange") -> None:
     """Describes the model and its capabilities."""
     request = await exchange.decode(_show)
-    engine = exchange.service.require_model(known_name(exchange, request.model))
+    engine = exchange.require_model(known_name(exchange, request.model))
     handler = engine.handler
     abilities = ["embedding"] if engine.vectors.declared else []
     abilities += ["completion"] if engine.vectors.generates else []
@@ -181,17 +229,33 @@ async def show(exchange: "Exchange") -> None:
     exchange.reply(_encode(made))
 
 
+async def pull(exchange: "Exchange") -> None:
+    """Say that the model is there, if it is the one that is served."""
+    request = await exchange.read(_pull)
+    exchange.require_model(known_name(exchange, request.model))
+    body = _encode(OllamaPullAnswer())
+    if request.stream is False:
+        exchange.reply(body)
+    else:
+        exchange.reply(body + b"\n", content_type=LINES.content_type)
+
+
 async def version(exchange: "Exchange") -> None:
-    """The version of pyengine."""
-    exchange.reply(_encode({"version": __version__}))
+    """The version of Ollama whose API this is: clients refuse servers that are older."""
+    exchange.reply(_encode({"version": _OF_OLLAMA}))
 
 
 def _described(engine: "AsyncEngine") -> dict[str, Any]:
     name = engine.model_name
     return {
-        "name": name, "model": name, "modified_at": _SINCE, "size": 0, "digest": "",
+        "name": name, "model": name, "modified_at": _SINCE, "size": 0, "digest": _digest(engine),
         "details": _details(),
     }  # fmt: skip
+
+
+def _digest(engine: "AsyncEngine") -> str:
+    """What tells this model from others, as long as it is served under its name from its place."""
+    return hashlib.sha256(f"{engine.model_name} {engine.config.model}".encode()).hexdigest()
 
 
 def _details() -> dict[str, Any]:

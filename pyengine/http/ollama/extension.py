@@ -15,6 +15,8 @@ from pyengine.http.ollama.schema import (
     OllamaEmbeddingsRequest,
     OllamaEmbedRequest,
     OllamaGenerateRequest,
+    OllamaPullAnswer,
+    OllamaPullRequest,
     OllamaShowRequest,
 )
 from pyengine.http.operations.operation import LINES, Operation, Version
@@ -33,6 +35,7 @@ EXTENSION = Extension(
         "/api/embed": {"POST": embeddings.embed},
         "/api/embeddings": {"POST": embeddings.embeddings},
         "/api/show": {"POST": endpoints.show},
+        "/api/pull": {"POST": endpoints.pull},
         "/api/tags": {"GET": endpoints.tags},
         "/api/ps": {"GET": endpoints.running},
         "/api/version": {"GET": endpoints.version},
@@ -67,13 +70,22 @@ EXTENSION = Extension(
         ("POST", "/api/show"): Operation(
             "The model, in Ollama's form.", dict[str, Any], OllamaShowRequest, error=OllamaError
         ),
+        ("POST", "/api/pull"): Operation(
+            "Say that the model is there, in Ollama's form.",
+            OllamaPullAnswer,
+            OllamaPullRequest,
+            stream=LINES,
+            error=OllamaError,
+        ),
         ("GET", "/api/tags"): Operation(
             "The models, in Ollama's form.", dict[str, Any], error=OllamaError
         ),
         ("GET", "/api/ps"): Operation(
             "The models that are loaded, in Ollama's form.", dict[str, Any], error=OllamaError
         ),
-        ("GET", "/api/version"): Operation("The version of pyengine.", Version, error=OllamaError),
+        ("GET", "/api/version"): Operation(
+            "The version of Ollama that this API is of.", Version, error=OllamaError
+        ),
     },
     fields=FIELDS,
     generating=(

@@ -7,10 +7,10 @@ from pyengine.http.ollama import schema as ollama
 
 OLLAMA = {
     **alias(name="model"),
-    **refused("logprobs truncate shift", False),
+    **refused("logprobs", False),
+    **hint("truncate shift"),
     **refused("top_logprobs", 0),
     **refused("images", []),
-    **hint("keep_alive"),
 }
 OLLAMA_VECTORS = alias(name="model") | hint("keep_alive options")
 
@@ -25,6 +25,7 @@ FIELDS: Table = {
         **refused("options", {}),
         **hint("verbose"),
     },
+    ollama.OllamaPullRequest: alias(name="model") | hint("insecure"),
     ollama.OllamaMessage: refused("images", []),
     ollama.OllamaCall: hint("type"),
     ollama.OllamaFunction: hint("index"),

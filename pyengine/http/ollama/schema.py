@@ -20,7 +20,11 @@ class OllamaCall(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OllamaMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A message. A tool's answers the calls of the message before it in their order."""
+    """A message. A tool's answers the calls of the message before it in their order.
+
+    Attributes:
+        thinking: What the assistant thought before it answered.
+    """
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str = ""
@@ -31,7 +35,14 @@ class OllamaMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tr
 
 
 class OllamaOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """``options``: sampling parameters, by Ollama's names."""
+    """``options``: sampling parameters, by Ollama's names.
+
+    Attributes:
+        num_predict: Most tokens to generate; -1 and -2 are no limit.
+        repeat_penalty: Other name of repetition_penalty.
+        repeat_last_n: How many of the last tokens penalties look at: -1 is all, 0 none; another
+            number is only taken where there is no penalty.
+    """
 
     num_predict: int | None = None
     temperature: float | None = None
@@ -42,18 +53,34 @@ class OllamaOptions(msgspec.Struct, forbid_unknown_fields=True):
     repeat_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+    repeat_last_n: int | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
 
 
 class OllamaRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Fields of both requests that generate. The answer is a stream unless ``stream`` is false."""
+    """Fields of both requests that generate. The answer is a stream unless ``stream`` is false.
+
+    One without a message or a prompt loads the model, which is loaded: it is answered at once.
+
+    Beyond Ollama's: priority, cache_salt, timeout and chat_template_kwargs, as in OpenAI's chat
+    completions here.
+
+    Attributes:
+        think: Whether the model thinks first, or the effort.
+        keep_alive: 0 with no prompt unloads in Ollama; the model stays loaded here.
+    """
 
     model: str | None = None
     stream: bool | None = None
     format: dict[str, Any] | str | None = None
     options: OllamaOptions | None = None
     think: bool | str | None = None
+    keep_alive: float | str | None = None
+    priority: int | None = None
+    cache_salt: str | None = None
+    timeout: float | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
 
 
 class OllamaChatRequest(OllamaRequest, kw_only=True, forbid_unknown_fields=True):
@@ -64,7 +91,11 @@ class OllamaChatRequest(OllamaRequest, kw_only=True, forbid_unknown_fields=True)
 
 
 class OllamaGenerateRequest(OllamaRequest, kw_only=True, forbid_unknown_fields=True):
-    """``POST /api/generate``: a prompt through the chat template; as it is with ``raw``."""
+    """``POST /api/generate``: a prompt through the chat template.
+
+    Attributes:
+        raw: Whether the prompt goes to the model as it is, without a template.
+    """
 
     prompt: str = ""
     system: str | None = None
@@ -77,9 +108,24 @@ class OllamaShowRequest(msgspec.Struct, forbid_unknown_fields=True):
     model: str | None = None
 
 
+class OllamaPullRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """``POST /api/pull``: of the model that is served, which is there."""
+
+    model: str
+    stream: bool | None = None
+
+
+class OllamaPullAnswer(msgspec.Struct):
+    """A line of the answer, or all of it."""
+
+    status: str = "success"
+
+
 class OllamaEmbedRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """``POST /api/embed``: of a text or texts, which are cut to the context unless ``truncate`` is
-    false.
+    """``POST /api/embed``: of a text or texts.
+
+    Attributes:
+        truncate: Whether a text longer than the context is cut, as it is unless this is false.
     """
 
     input: str | list[str]

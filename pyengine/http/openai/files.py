@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import itertools
 import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,9 +10,8 @@ import msgspec
 
 from pyengine.errors import InvalidRequestError
 from pyengine.http.batches.files import KIND, content_of, put_file
-from pyengine.http.limits import read_body
 from pyengine.http.openai.schema.batches import ExpiresAfter, FileObject, Purpose
-from pyengine.http.query import Deleted, ListQuery, read_query, stored_page
+from pyengine.http.query import Deleted, ListQuery, put_value, read_query, stored_page
 from pyengine.validation.decoding import refusal
 
 if TYPE_CHECKING:
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 _encode = msgspec.json.Encoder().encode
 _LONGEST_NAME = 255
+# A form has three, and unknown ones are refused by name.
+_MOST_FIELDS = 100
 
 
 class FilesQuery(ListQuery, kw_only=True, forbid_unknown_fields=True):
-    """Which files are wanted: those of a purpose."""
+    """Selects files by purpose."""
 
     most: ClassVar[int] = 10_000
 
@@ -41,9 +43,13 @@ async def upload(exchange: "Exchange") -> None:
     """Store a file."""
     service = exchange.service
     service.store.require()
-    headers = exchange.scope.headers
-    body = await read_body(exchange.proto, headers, service.limits.of_files)
-    kind = headers.get("content-type") or ""
+    async with exchange.taken_body(service.limits.of_files) as body:
+        await _store(exchange, body)
+
+
+async def _store(exchange: "Exchange", body: bytes) -> None:
+    service = exchange.service
+    kind = exchange.scope.headers.get("content-type") or ""
     fields, filename, data = await asyncio.to_thread(_form, kind, body)
     try:
         given = msgspec.convert(fields, Upload, strict=False)
@@ -75,15 +81,15 @@ def _form(kind: str, body: bytes) -> tuple[dict[str, Any], str, bytes]:
 
     fields: dict[str, Any] = {}
     files: list[tuple[str, bytes]] = []
+    numbers = itertools.count(1)
 
     def on_field(field: Field) -> None:
+        if next(numbers) > _MOST_FIELDS:
+            raise InvalidRequestError(f"The form has more than {_MOST_FIELDS} fields.")
         name = (field.field_name or b"").decode("utf-8", "replace")
         value = (field.value or b"").decode("utf-8", "replace")
         outer, _, inner = name.partition("[")
-        if inner:
-            fields.setdefault(outer, {})[inner.rstrip("]")] = value
-        else:
-            fields[name] = value
+        put_value(fields, outer, value, inner.rstrip("]") or None)
 
     def on_file(file: File) -> None:
         file.file_object.seek(0)
@@ -105,11 +111,7 @@ def _form(kind: str, body: bytes) -> tuple[dict[str, Any], str, bytes]:
 async def list_all(exchange: "Exchange") -> None:
     """The files, the newest first."""
     query = read_query(exchange.scope.query_string, FilesQuery)
-
-    def wanted(body: bytes) -> bool:
-        return query.purpose in (None, msgspec.json.decode(body)["purpose"])
-
-    page = await stored_page(exchange, KIND, query, wanted)
+    page = await stored_page(exchange, KIND, query, purpose=query.purpose)
     exchange.reply(_encode(page))
 
 

@@ -131,7 +131,7 @@ def _response_format(
     given: ResponseFormat, options: StructuredOutputs, at: str
 ) -> tuple[str, Callable[[], Grammar]] | None:
     if isinstance(given, JsonObjectFormat):
-        return at, lambda: _any_object(True, options)
+        return at, lambda: object_grammar(given, options)
     if isinstance(given, JsonSchemaFormat):
         asked = given.json_schema
         return at, lambda: named_schema(
@@ -144,6 +144,13 @@ def _response_format(
             tag["type"] = "structural_tag"
         return at, _with_options(at, structural_tag, tag, options)
     return None
+
+
+def object_grammar(given: JsonObjectFormat, options: StructuredOutputs = _NO_OPTIONS) -> Grammar:
+    """The grammar of any JSON object, or of the objects that satisfy the request's schema."""
+    if given.schema in (None, {}):
+        return _any_object(True, options)
+    return _schema(given.schema, options)
 
 
 def named_schema(
@@ -177,7 +184,7 @@ def named_schema(
 
 
 def _schema(
-    schema: dict[str, Any] | bool | str,
+    schema: Any,
     options: StructuredOutputs,
     unenforceable: Unenforceable = "refuse",
 ) -> Grammar:

@@ -19,7 +19,7 @@ from pyengine.http.openai.schema.tokenize import (
     TokenizeAnswer,
     TokenizeRequest,
 )
-from pyengine.http.openai.tools import read_tools
+from pyengine.http.openai.tools import known, read_tools
 from pyengine.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _encode = msgspec.json.Encoder().encode
 async def tokenize(exchange: "Exchange") -> None:
     """The token ids of a text, or of a conversation."""
     request = await exchange.decode(_tokenize)
-    engine = exchange.service.require_model(request.model)
+    engine = exchange.require_model(request.model)
     given = [
         name for name in ("prompt", "content", "messages") if getattr(request, name) is not None
     ]
@@ -65,7 +65,7 @@ async def tokenize(exchange: "Exchange") -> None:
 async def detokenize(exchange: "Exchange") -> None:
     """The text of token ids."""
     request = await exchange.decode(_detokenize)
-    tokenizer = exchange.service.require_model(request.model).tokenizer
+    tokenizer = exchange.require_model(request.model).tokenizer
     if not all(0 <= token < tokenizer.vocab_size for token in request.tokens):
         raise InvalidRequestError(
             f"'tokens' must be token ids from 0 to {tokenizer.vocab_size - 1}.", param="tokens"
@@ -79,7 +79,7 @@ async def detokenize(exchange: "Exchange") -> None:
 async def apply_template(exchange: "Exchange") -> None:
     """The text of a conversation, as the model's chat template writes it."""
     request = await exchange.decode(_apply)
-    exchange.service.require_model(request.model)
+    exchange.require_model(request.model)
     spec, _ = await _prepared(exchange, request)
     answer = ApplyTemplateAnswer(spec.prompt.text)
     if exchange.warnings:
@@ -99,7 +99,7 @@ async def _prepared(
             code="missing_required_parameter",
         )
     options = ChatOptions(
-        tools=read_tools(request.tools, exchange.service.limits),
+        tools=known(read_tools(request.tools, exchange.service.limits, exchange.warnings)),
         chat_template=own_template(request.chat_template, exchange.service.limits),
         template_arguments=request.chat_template_kwargs or {},
         add_generation_prompt=request.add_generation_prompt is not False,

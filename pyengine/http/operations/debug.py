@@ -1,7 +1,7 @@
 """``GET /debug/profile?seconds=N``: where the time of the running engine goes, over N seconds.
 
 The answer is the report of ``pyengine profile``; with ``spans=1`` the spans are beside it, packed
-as :data:`pyengine.telemetry.spans.SPAN` and in base64, for a trace.
+as :data:`pyengine.telemetry.spans.SPAN` and in base64, with samples of the stats, for a trace.
 """
 
 import asyncio
@@ -25,6 +25,7 @@ class ProfileAnswer(msgspec.Struct):
 
     report: msgspec.Raw
     spans: bytes
+    samples: msgspec.Raw
 
 
 async def profile(exchange: "Exchange") -> None:
@@ -35,15 +36,17 @@ async def profile(exchange: "Exchange") -> None:
     engine = exchange.service.require_ready()
     query = parse_qs(exchange.scope.query_string)
     seconds = _seconds(query.get("seconds", ["5"])[-1])
+    wanted = query.get("spans", ["0"])[-1] == "1"
     if exchange.service.watching.locked():
         raise OverloadedError("Another client profiles the engine; try again in a moment.")
     async with exchange.service.watching:
-        observation = await observe(engine, lambda: asyncio.sleep(seconds))
+        observation = await observe(engine, lambda: asyncio.sleep(seconds), sampled=wanted)
     setup = {"model": engine.model_name, "seconds": seconds}
     report = msgspec.json.encode(ProfileReport.of(observation, setup))
-    wanted = query.get("spans", ["0"])[-1] == "1"
     spans = observation.spans[-MAX_SPANS:].tobytes() if wanted else b""
-    exchange.reply(msgspec.json.encode(ProfileAnswer(msgspec.Raw(report), spans)))
+    samples = msgspec.json.encode(observation.samples)
+    answer = ProfileAnswer(msgspec.Raw(report), spans, msgspec.Raw(samples))
+    exchange.reply(msgspec.json.encode(answer))
 
 
 def _seconds(text: str) -> float:

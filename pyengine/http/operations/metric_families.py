@@ -7,6 +7,9 @@ from typing import Literal
 
 NS = 1e-9
 
+UNITS = {"ns": NS, "us": 1e-6}
+"""What values whose names end so are told in seconds by."""
+
 # Name without prefix and unit suffix, kind, value of the report, help.
 VALUES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
     ("requests_running", "gauge", "running", "Requests that run."),
@@ -34,6 +37,20 @@ VALUES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
         "counter",
         "prefix_hits",
         "Tokens found in the prefix cache, after a preemption too.",
+    ),
+    (
+        "kv_snapshots",
+        "gauge",
+        "snapshots",
+        "Snapshots of the states of layers, held or cached.",
+    ),
+    ("kv_snapshot_bytes", "gauge", "snapshot_bytes", "Bytes that they take of the KV cache."),
+    ("kv_snapshots_taken", "counter", "snapshots_taken", "Snapshots that were taken."),
+    (
+        "kv_snapshot_hits",
+        "counter",
+        "snapshot_hits",
+        "Sequences that began from a snapshot, after a preemption too.",
     ),
     (
         "kv_check_failures",
@@ -83,6 +100,18 @@ VALUES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
         "Threads that still run a compilation that took too long.",
     ),
     (
+        "request_device_seconds",
+        "counter",
+        "cost_device_ns",
+        "The device's time that requests were charged which asked for their costs.",
+    ),
+    (
+        "request_cache_byte_seconds",
+        "counter",
+        "cost_cache_byte_us",
+        "Bytes of the cache that they held, by how long.",
+    ),
+    (
         "speculation_active",
         "gauge",
         "speculation_active",
@@ -90,7 +119,7 @@ VALUES: tuple[tuple[str, Literal["gauge", "counter"], str, str], ...] = (
     ),
 )
 
-# Name without prefix, histogram of the report, unit of its values, help.
+# Name without prefix, histogram of the report or its telemetry, unit of its values, help.
 HISTOGRAMS: tuple[tuple[str, str, float, str], ...] = (
     (
         "request_queue_time_seconds",
@@ -100,15 +129,27 @@ HISTOGRAMS: tuple[tuple[str, str, float, str], ...] = (
     ),
     (
         "time_to_first_token_seconds",
-        "time_to_first_token_ns",
+        "first_token",
         NS,
-        "From a request's arrival to the commit of its first token.",
+        "From a request's arrival until its first token was written to its connection.",
     ),
     (
         "inter_token_latency_seconds",
-        "inter_token_latency_ns",
+        "next_token",
         NS,
-        "Between the commits of two tokens of a request.",
+        "Between two writes of a request's tokens to its connection.",
+    ),
+    (
+        "delivery_seconds",
+        "deliver",
+        NS,
+        "From the commit of tokens until a connection, or the caller's loop, had taken them.",
+    ),
+    (
+        "loop_lag_seconds",
+        "loop_lag",
+        NS,
+        "How late timers of the frontends' loops come, while there are requests.",
     ),
     (
         "request_duration_seconds",

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from pyengine.async_engine import AsyncEngine
 from pyengine.http.operations.expert_families import asks_for_each_expert, expert_families
-from pyengine.http.operations.metric_families import HISTOGRAMS, LOOKUPS, NS, VALUES
+from pyengine.http.operations.metric_families import HISTOGRAMS, LOOKUPS, NS, UNITS, VALUES
 from pyengine.http.store.store import StoreUse
 from pyengine.messages import Report
 from pyengine.telemetry import STEP_BOUNDS_S, Totals
@@ -77,7 +77,7 @@ class EngineCollector(Collector):
         """The metrics of one moment.
 
         Args:
-            engine: Whose heartbeat is read.
+            engine: The engine whose heartbeat is read.
             report: The engine's; None if it did not give one.
             store: What the store has.
             room: The store's, in bytes.
@@ -135,7 +135,8 @@ class EngineCollector(Collector):
         stats = report.stats
         for name, kind, value, text in VALUES:
             family = self._gauge if kind == "gauge" else self._counter
-            yield family(name, text, [((), stats.get(value, 0))])
+            unit = UNITS.get(value.rpartition("_")[2], 1)
+            yield family(name, text, [((), stats.get(value, 0) * unit)])
         yield self._counter(
             "request_finished",
             "Requests that ended, by reason.",
@@ -178,8 +179,9 @@ class EngineCollector(Collector):
             )
         yield from self._drafts(proposers(stats))
         yield from self._experts(report.experts)
+        histograms = report.histograms | report.telemetry.lengths
         for name, source, unit, text in HISTOGRAMS:
-            histogram = report.histograms[source]
+            histogram = histograms[source]
             bounds = [bound * unit for bound in histogram.bounds]
             yield self._histogram(name, text, bounds, histogram.counts, histogram.sum * unit)
         yield from self._telemetry(report.telemetry)
@@ -241,6 +243,12 @@ class EngineCollector(Collector):
                 )
             ],
             ["track", "stage", "exposed"],
+        )
+        yield self._counter(
+            "thread_wait_seconds",
+            "Time in which the engine's threads were ready to run and had no core.",
+            [((use.track,), use.waiting_ns * NS) for use in totals.host.threads],
+            ["track"],
         )
         for name, nanoseconds, text in (
             ("accounted_seconds", totals.wall_ns, "Time that the accounting covers."),

@@ -3,6 +3,7 @@ requests and encode answers. ``GET /docs``: a page that shows it.
 """
 
 import inspect
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pyengine._core import __version__
+from pyengine.http.fields.meanings import meaning, structs_within
 from pyengine.http.operations.operation import EVENTS, JSON, Operation
 from pyengine.http.operations.paths import generating, operations
 
@@ -58,6 +60,7 @@ def document(models: tuple[str, ...]) -> bytes:
     )
     for kind in generating():
         schemas[kind.__name__]["properties"]["model"] = {"enum": models}
+    _describe(schemas, described.values())
     names = dict(zip(structs, references, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for (method, path), operation in described.items():
@@ -81,6 +84,18 @@ def document(models: tuple[str, ...]) -> bytes:
             "security": [{}, {"bearer": []}, {"x-api-key": []}],
         }
     )
+
+
+def _describe(schemas: dict[str, Any], described: Iterable[Operation]) -> None:
+    """Say what the fields of requests mean."""
+    for operation in described:
+        if operation.request is None:
+            continue
+        for kind in structs_within(operation.request):
+            properties = schemas[kind.__name__].get("properties", {})
+            for name, schema in properties.items():
+                if (text := meaning(kind, name)) is not None:
+                    schema["description"] = text
 
 
 def _operation_id(method: str, path: str) -> str:
@@ -108,10 +123,10 @@ def _operation(
     if operation.parameters:
         described["parameters"] = list(operation.parameters)
     if operation.request is not None:
-        described["requestBody"] = {
-            "required": True,
-            "content": {operation.media: {"schema": names[operation.request]}},
-        }
+        body = {"schema": names[operation.request]}
+        if operation.example is not None:
+            body["example"] = operation.example
+        described["requestBody"] = {"required": True, "content": {operation.media: body}}
     error = names[operation.error]
     for status in _OF_GET if method == "GET" else _ERRORS:
         described["responses"][str(status)] = {
@@ -131,6 +146,6 @@ async def docs(exchange: "Exchange") -> None:
     exchange.reply(
         _PAGE.read_bytes(),
         200,
-        ("content-security-policy", "default-src 'self' 'unsafe-inline'"),
+        ("content-security-policy", "default-src 'self' 'unsafe-inline'; img-src data:"),
         content_type="text/html; charset=utf-8",
     )

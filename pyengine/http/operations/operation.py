@@ -50,6 +50,7 @@ class Operation:
         stream: The media type of an answer that comes in parts, if it may.
         error: The type of the body of its own errors.
         media: The media type of its body.
+        example: A body that is answered.
     """
 
     summary: str
@@ -59,6 +60,7 @@ class Operation:
     stream: str | None = None
     error: Any = ErrorBody
     media: str = JSON
+    example: Any = None
 
 
 def query(name: str, text: str, schema: dict[str, Any]) -> dict[str, Any]:

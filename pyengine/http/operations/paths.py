@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from pyengine.http.admin.adapters import AdapterState, LoadLoraAdapter, UnloadLoraAdapter
 from pyengine.http.admin.endpoints import AbortRequest, RequestList, ResetAnswer, SleepState
 from pyengine.http.anthropic.schema import (
     CountTokensRequest,
@@ -17,6 +18,7 @@ from pyengine.http.openai.files import Upload
 from pyengine.http.openai.schema.batches import BatchObject, BatchRequest, FileObject
 from pyengine.http.openai.schema.chat import ChatRequest, ChatResponse
 from pyengine.http.openai.schema.completions import CompletionRequest, CompletionResponse
+from pyengine.http.openai.schema.decisions import DecisionObject, DecisionRequest
 from pyengine.http.openai.schema.embeddings import EmbeddingRequest, EmbeddingResponse
 from pyengine.http.openai.schema.models import Model, ModelList
 from pyengine.http.openai.schema.rerank import (
@@ -61,10 +63,12 @@ _GENERATING = (
     EmbeddingRequest,
     RerankRequest,
     ScoreRequest,
+    DecisionRequest,
 )
+_CHAT = {"messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 50}
 _OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/chat/completions"): Operation(
-        "Answer a conversation.", ChatResponse, ChatRequest, stream=EVENTS
+        "Answer a conversation.", ChatResponse, ChatRequest, stream=EVENTS, example=_CHAT
     ),
     ("GET", "/v1/chat/completions"): Operation(
         "The stored completions.",
@@ -89,13 +93,18 @@ _OPERATIONS: dict[tuple[str, str], Operation] = {
         parameters=(object_id("completion"), *_LISTED),
     ),
     ("POST", "/v1/completions"): Operation(
-        "Continue one prompt or several.", CompletionResponse, CompletionRequest, stream=EVENTS
+        "Continue one prompt or several.",
+        CompletionResponse,
+        CompletionRequest,
+        stream=EVENTS,
+        example={"prompt": "Once upon a time", "max_tokens": 20},
     ),
     ("POST", "/v1/responses"): Operation(
         "Answer in the form of OpenAI's Responses.",
         ResponseObject,
         ResponsesRequest,
         stream=EVENTS,
+        example={"input": "Who are you?", "max_output_tokens": 50},
     ),
     ("POST", "/v1/responses/input_tokens"): Operation(
         "Count the tokens of a response's prompt.", InputTokens, InputTokensRequest
@@ -151,18 +160,34 @@ _OPERATIONS: dict[tuple[str, str], Operation] = {
         MessageAnswer,
         MessagesRequest,
         stream=EVENTS,
+        example=_CHAT,
     ),
     ("POST", "/v1/messages/count_tokens"): Operation(
         "Count the tokens of a conversation.", TokenCount, CountTokensRequest
     ),
     ("POST", "/v1/embeddings"): Operation(
-        "The vectors of texts.", EmbeddingResponse, EmbeddingRequest
+        "The vectors of texts.",
+        EmbeddingResponse,
+        EmbeddingRequest,
+        example={"input": ["A text.", "Another."]},
     ),
     ("POST", "/v1/rerank"): Operation(
-        "Order documents by how well they answer a query.", RerankResponse, RerankRequest
+        "Order documents by how well they answer a query.",
+        RerankResponse,
+        RerankRequest,
+        example={"query": "bread", "documents": ["How to bake.", "Paris."]},
     ),
     ("POST", "/v2/rerank"): Operation("As /v1/rerank.", RerankResponse, RerankRequest),
     ("POST", "/v1/score"): Operation("Score pairs of texts.", ScoreResponse, ScoreRequest),
+    ("POST", "/v1/decisions"): Operation(
+        "Answer questions about an input by probabilities.",
+        DecisionObject,
+        DecisionRequest,
+        example={
+            "input": "I was charged twice!",
+            "questions": [{"type": "predicate", "instructions": "The client is angry."}],
+        },
+    ),
     ("POST", "/tokenize"): Operation(
         "The token ids of a text or a conversation.", TokenizeAnswer, TokenizeRequest
     ),
@@ -196,6 +221,12 @@ _OPERATIONS: dict[tuple[str, str], Operation] = {
         ),
     ),
     ("GET", "/openapi.json"): Operation("This description.", dict[str, Any]),
+    ("POST", "/v1/load_lora_adapter"): Operation(
+        "Load an adapter, with the admin key.", AdapterState, LoadLoraAdapter
+    ),
+    ("POST", "/v1/unload_lora_adapter"): Operation(
+        "Take an adapter's name away, with the admin key.", AdapterState, UnloadLoraAdapter
+    ),
     ("GET", "/admin/requests"): Operation("Requests that are being answered.", RequestList),
     ("POST", "/admin/abort_request"): Operation(
         "End one request, or all.", RequestList, AbortRequest

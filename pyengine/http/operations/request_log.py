@@ -6,7 +6,6 @@ are dropped, and their number is logged.
 """
 
 import asyncio
-import sys
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -14,10 +13,10 @@ from typing import Protocol
 import msgspec
 
 from pyengine.completion import Outcome
-from pyengine.errors import PyengineError
+from pyengine.errors import PyengineError, RequestTimeoutError
 from pyengine.http.access.keys import ApiKey
 from pyengine.http.rsgi import Scope
-from pyengine.logs import LogFormat, LogLevel, stamp
+from pyengine.logs import LogFormat, LogLevel, output, stamp
 
 FLUSH_S = 0.1
 MAX_WAITING = 20_000
@@ -33,13 +32,13 @@ class Line(msgspec.Struct, omit_defaults=True, gc=False):
 
     Attributes:
         time: When it ended.
-        level: ``error`` for a 5xx, ``debug`` for a probe that succeeds, or fails as the one before
-            it, else ``info``.
+        level: ``error`` for a 5xx but a client's own timeout, ``debug`` for a probe that succeeds,
+            or fails as the one before it, else ``info``.
         event: ``request``.
         id: The answer's x-request-id.
-        method: Of HTTP.
+        method: The method of the HTTP request.
         path: Without the query, the first 200 characters.
-        status: Of HTTP; 499 if the client left before the answer began.
+        status: The HTTP status; 499 if the client left before the answer began.
         duration_ms: From the request's head to the answer's end.
         key: Name of the API key.
         model: The served model.
@@ -103,7 +102,7 @@ class RequestLog:
         self.prompts = prompts
         self._least = _LEVELS.index(level)
         self._form = form
-        self._write = write or _write_to_stderr
+        self._write = write or output(2).write
         self._probed: dict[str, tuple[int, str | None]] = {}
         self._waiting: list[Line] = []
         self._dropped = 0
@@ -115,6 +114,7 @@ class RequestLog:
         status = exchange.status
         probe = exchange.path in _PROBES and not self._is_news(exchange)
         failed = status >= 500 or (exchange.error is not None and exchange.error.status >= 500)
+        failed = failed and not isinstance(exchange.error, RequestTimeoutError)  # the client's own
         level = "debug" if probe else "error" if failed else "info"
         if _LEVELS.index(level) < self._least:
             return
@@ -219,8 +219,3 @@ def _shown(value: object) -> str:
     """A value in a line of text; quoted where it has spaces or control characters."""
     text = bytes(value).decode("utf-8", "replace") if isinstance(value, msgspec.Raw) else str(value)
     return text if text.isprintable() and " " not in text else msgspec.json.encode(text).decode()
-
-
-def _write_to_stderr(data: bytes) -> None:
-    sys.stderr.buffer.write(data)
-    sys.stderr.buffer.flush()

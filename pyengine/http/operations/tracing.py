@@ -78,7 +78,7 @@ class Tracing:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
         except ImportError as error:
             raise ConfigError(
-                f"tracing needs OpenTelemetry ({error}); pip install 'pyengine[otel]'",
+                f"tracing needs OpenTelemetry ({error}); pip install 'pyengine-llm[otel]'",
                 param="otlp_endpoint",
             ) from None
         if parts.path in ("", "/"):

@@ -23,7 +23,7 @@ from pyengine.http.operations.expert_families import asks_for_each_expert
 from pyengine.http.rsgi import Scope
 
 JSON = ("content-type", "application/json")
-CREDENTIALS = ("authorization", "x-api-key")
+CREDENTIALS = ("authorization", "x-api-key", "api-key")
 """Headers of a scrape that the replicas ask for too."""
 
 
@@ -86,9 +86,9 @@ class Scraped(Collector):
         """Take what was scraped, in Prometheus' text format.
 
         Args:
-            replicas: Of each replica; None of one that did not answer.
+            replicas: What each replica answered; None if it did not.
             restarts: How often each was started again.
-            router: Of the router.
+            router: What the router answered.
         """
         self._replicas = replicas
         self._restarts = restarts

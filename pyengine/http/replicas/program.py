@@ -5,6 +5,7 @@ import os
 import secrets
 import socket
 import struct
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
@@ -44,7 +45,7 @@ class Program:
 
         Args:
             module: The program.
-            arguments: Of its command line.
+            arguments: The arguments of its command line.
             show: Called with each line that it prints.
             quiet: Drop its stdout, and show stderr only.
             environment: Variables beside this process's.
@@ -120,7 +121,7 @@ class Program:
 
 async def _show_lines(descriptor: int, show: Callable[[str], None]) -> None:
     """Read what a program prints to the end."""
-    reader = asyncio.StreamReader()
+    reader = asyncio.StreamReader(limit=sys.maxsize)  # a logged prompt is one line
     loop = asyncio.get_running_loop()
     await loop.connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb")

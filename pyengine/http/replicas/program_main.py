@@ -21,7 +21,7 @@ class Run(msgspec.Struct):
 
     Attributes:
         module: The program.
-        arguments: Of its command line; no other program sees them.
+        arguments: The arguments of its command line; no other program sees them.
         environment: Variables beside those of the starting process.
         output: An inherited descriptor for what it prints.
         quiet: Whether that is stderr only, and stdout goes nowhere.

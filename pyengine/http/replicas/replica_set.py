@@ -21,7 +21,6 @@ import asyncio
 import contextlib
 import logging
 import socket
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
@@ -35,6 +34,7 @@ from pyengine.http.replicas.router import Router, exchange, reachable
 from pyengine.http.replicas.shares import Share
 from pyengine.http.serving.granian_server import GranianServer
 from pyengine.http.serving.sockets import listen, url_of
+from pyengine.logs import output
 from pyengine.placement.children import EXIT_TIMEOUT_S
 from pyengine.placement.restarts import MAX_DEATHS, RestartLimit
 from pyengine.settings.server import ServerConfig
@@ -93,7 +93,7 @@ class ReplicaSet:
         """Take the ports; nothing is started yet.
 
         Args:
-            arguments: Of ``pyengine serve``, for every replica.
+            arguments: The arguments of ``pyengine serve``, for every replica.
             model: The name that the model answers to.
             shares: What each replica may use.
             config: Where clients reach the router, and how long it drains.
@@ -275,8 +275,7 @@ class ReplicaSet:
 def show_line(replica: int, line: str) -> None:
     """Write what a replica writes to stderr, with its number; an object of JSON stays one."""
     named = f'{{"replica":{replica},{line[1:]}' if line[:1] == "{" else f"replica {replica}: {line}"
-    sys.stderr.write(f"{named}\n")
-    sys.stderr.flush()
+    output(2).write(f"{named}\n")
 
 
 async def _metrics_of(url: str | None, query: str, credentials: dict[str, str]) -> str:

@@ -34,7 +34,7 @@ def require_router() -> None:
     """
     if importlib.util.find_spec("smg") is None:
         raise ConfigError(
-            "more than one of --replicas needs the router smg: pip install 'pyengine[router]'",
+            "more than one of --replicas needs the router smg: pip install 'pyengine-llm[router]'",
             param="replicas",
         )
 
@@ -61,7 +61,7 @@ class Router:
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         self._address = (reachable(host), port)
         self._metrics_port = metrics_port
-        # Who has the key may add and remove replicas; nobody else learns it.
+        # The key allows to add and remove replicas, so it is kept secret.
         self._key = secrets.token_urlsafe(32)
         self._arguments = [
             "launch",

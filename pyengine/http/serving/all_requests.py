@@ -10,7 +10,13 @@ from pyengine.http.serving.worker_messages import Command, Done
 
 
 class AllRequests:
-    """An Administration whose commands go to the supervisor. Lives on the worker's loop."""
+    """An Administration whose commands go to the supervisor. Lives on the worker's loop.
+
+    Attributes:
+        alone: False.
+    """
+
+    alone = False
 
     def __init__(self, send: Callable[[Command], None]) -> None:
         """``send`` sends a message to the supervisor."""

@@ -44,14 +44,7 @@ class Commands:
         workers: Callable[[], Iterable[int]],
         send: Callable[[int, Select | Done], None],
     ) -> None:
-        """Nothing is asked yet.
-
-        Args:
-            placement: Of the engine.
-            trials: Say when all workers go on.
-            workers: The workers that live.
-            send: Sends a message to the worker with that index.
-        """
+        """Nothing is asked yet."""
         self._placement = placement
         self._trials = trials
         self._workers = workers

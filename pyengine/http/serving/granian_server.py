@@ -92,7 +92,7 @@ class GranianServer(Server):
             # To tell HTTP/2 from HTTP/1 it would wait for a first byte, without a deadline.
             http=HTTPModes.http1,
             http1_settings=HTTP1Settings(
-                header_read_timeout=round(1000 * limits.header_seconds),
+                header_read_timeout=round(1000 * limits.idle_seconds),
                 max_buffer_size=_HEADS_IN_A_BUFFER * limits.head_bytes,
             ),
             websockets=False,
@@ -134,6 +134,10 @@ class Port:
         """Take connections from now on; ``listener`` is closed by :meth:`stop`."""
         self._app = app
         self._listener = listener
+        if listener.family != socket.AF_UNIX:
+            # Connections inherit it; it also ends those whose client reads nothing more.
+            unread_ms = round(1000 * app.limits.unread_seconds)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unread_ms)
         self._connections = connections
         self._certificate = certificate
         self._running: dict[asyncio.Task[None], GranianServer] = {}
@@ -189,7 +193,7 @@ class Port:
             server.stop()  # type: ignore[no-untyped-call]
 
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(self._app.limits.header_seconds, stop)
+        timer = loop.call_later(self._app.limits.idle_seconds, stop)
         self._retiring.add(timer)
 
     async def wait_closed(self) -> None:

@@ -3,10 +3,12 @@
 ``Type=notify`` units use it, and so does the process of ``--replicas``.
 """
 
+import logging
 import os
 import socket
 
 VARIABLE = "NOTIFY_SOCKET"
+log = logging.getLogger("pyengine.http")
 
 
 def notify(**variables: str) -> None:
@@ -26,5 +28,8 @@ def notify(**variables: str) -> None:
 
 
 def notify_ready(model: str, url: str) -> None:
-    """Say that requests are taken, at ``url``."""
-    notify(READY="1", STATUS=f"{model} at {url}", X_URL=url)
+    """Say that requests are taken, at ``url``; logs it if the service manager is gone."""
+    try:
+        notify(READY="1", STATUS=f"{model} at {url}", X_URL=url)
+    except OSError as error:
+        log.warning("%s=%s: %s", VARIABLE, os.environ[VARIABLE], error)

@@ -67,9 +67,10 @@ def connection_limit(wanted: int) -> int:
 
 
 def open_descriptors() -> int:
-    """The file descriptors that this process has open."""
+    """The file descriptors that this process has open. O(1) from Linux 6.2 on, else O(those)."""
     try:
-        return len(list(Path("/proc/self/fd").iterdir()))
+        folder = Path("/proc/self/fd")
+        return folder.stat().st_size or sum(1 for _ in folder.iterdir())
     except OSError:  # none is left to look with
         return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 

@@ -19,7 +19,8 @@ POLL_S = 1.0
 async def reloading(paths: Sequence[str], reload: Callable[[], None]) -> AsyncIterator[None]:
     """Call ``reload`` when one of ``paths`` has changed, and on SIGHUP; log it if it fails.
 
-    On the main thread's loop, because of the signal. Without paths, SIGHUP is left as it was.
+    On the main thread's loop, because of the signal. Without paths, SIGHUP is left as
+    it was.
     """
     if not paths:
         yield

@@ -17,10 +17,10 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, NoReturn
 
+from pyengine import logs
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import EngineDeadError
 from pyengine.http.access.door import Door
@@ -286,8 +286,7 @@ def leave(*, broken_off: bool = False) -> NoReturn:
     Threads of granian may still be dropping Python objects; one that asks for the interpreter
     during its shutdown aborts the process.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    logs.finish()
     os._exit(BROKEN_OFF if broken_off else 0)
 
 
@@ -305,14 +304,19 @@ async def stop_server(server: HttpServer, hurry: asyncio.Event) -> None:
 
 @contextlib.asynccontextmanager
 async def signals() -> AsyncIterator[tuple[asyncio.Event, asyncio.Event]]:
-    """Events that the first and the second SIGTERM or SIGINT set; the old handlers come back."""
+    """Events that the first and the second SIGTERM or SIGINT set; the old handlers come back.
+
+    SIGHUP counts too, which a closed terminal sends, unless it is ignored, as nohup does it.
+    """
     loop = asyncio.get_running_loop()
     stop, hurry = asyncio.Event(), asyncio.Event()
 
     def on_signal() -> None:
         (hurry if stop.is_set() else stop).set()
 
-    kinds = (signal.SIGTERM, signal.SIGINT)
+    kinds = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        kinds.append(signal.SIGHUP)
     before = {kind: signal.getsignal(kind) for kind in kinds}
     for kind in kinds:
         loop.add_signal_handler(kind, on_signal)

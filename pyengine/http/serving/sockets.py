@@ -35,7 +35,12 @@ def listen(host: str, port: int, backlog: int, *, shared: bool = False) -> socke
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.create_server(
-            address[:2], family=family, backlog=backlog, reuse_port=shared
+            address[:2],
+            family=family,
+            backlog=backlog,
+            reuse_port=shared,
+            # Every address is that of either family.
+            dualstack_ipv6=address[0] == "::" and socket.has_dualstack_ipv6(),
         )
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
@@ -106,22 +111,14 @@ def listeners(config: ServerConfig, backlog: int) -> list[socket.socket]:
 
 
 def metrics_listeners(config: ServerConfig, backlog: int) -> list[socket.socket] | None:
-    """The sockets of each of ``config.workers`` for metrics, if they have a port of their own.
-
-    Raises:
-        ConfigError: As :func:`listen`.
-    """
+    """The sockets of each of ``config.workers`` for metrics, if they have a port of their own."""
     if config.metrics_port is None:
         return None
     return on_port(config.host, config.metrics_port, backlog, config.workers)
 
 
 def on_port(host: str, port: int, backlog: int, count: int) -> list[socket.socket]:
-    """Listening sockets that share a port, which no other process listens on.
-
-    Raises:
-        ConfigError: As :func:`listen`.
-    """
+    """Listening sockets that share a port, which no other process listens on."""
     if count == 1:
         return [listen(host, port, backlog)]
     with listen(host, port, backlog) as alone:  # sharing would not notice a port in use

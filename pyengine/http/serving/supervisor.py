@@ -18,7 +18,10 @@ supervisor dies, every worker ends.
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
+
+import msgspec
 
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import EngineDeadError
@@ -36,7 +39,9 @@ from pyengine.http.serving.worker_messages import (
     Access,
     Command,
     Draining,
+    FromWorker,
     NewCertificate,
+    Ping,
     Selected,
     Serving,
     Stop,
@@ -57,6 +62,9 @@ from pyengine.settings.config import EngineConfig
 from pyengine.settings.server import ServerConfig
 
 log = logging.getLogger("pyengine.http")
+
+HANG_S = 30.0
+"""A worker whose loop has not run for so long is killed, and another takes its place."""
 
 REQUESTS_OF_A_LIFE = 1 << 32
 """A worker's request numbers begin at this times the number of its predecessors."""
@@ -83,8 +91,8 @@ class Supervisor:
         """Listen; nothing else is started yet.
 
         Args:
-            config: Of the engine.
-            server: Of the endpoint.
+            config: The configuration of the engine.
+            server: The configuration of the endpoint.
             announce: Called with lines for the user.
             placement: Of the engine, with a frontend for each worker and the supervisor; None
                 makes one.
@@ -117,6 +125,7 @@ class Supervisor:
         self._asleep: Asleep | None = None
         self._stopping = False
         self.broken_off = False
+        self._heard_at: dict[int, float] = {}
         self._serving = [asyncio.Event() for _ in range(server.workers)]
         self._keepers: list[asyncio.Task[None]] = []
 
@@ -168,21 +177,17 @@ class Supervisor:
         restarts, lives = RestartLimit(), 0
         while not self._stopping:
             child = await self._start_worker(index, lives)
+            watch = None
             while line := await child.receive():
-                match decode_from_worker(line):
-                    case Serving():
-                        self._serving[index].set()
-                    case Cleared():
-                        self._trials.cleared(index)
-                    case Command() as command:
-                        self._commands.take(index, command)
-                    case Selected() as selected:
-                        self._commands.selected(index, selected)
-                    case Draining(active) if active:
-                        self._announce(
-                            f"worker {index}: draining {active} requests; send the signal again to "
-                            "stop at once"
-                        )
+                self._heard_at[index] = time.monotonic()
+                if watch is None:  # its start is over
+                    watch = asyncio.create_task(self._watch(index, child))
+                try:
+                    self._heard(index, decode_from_worker(line))
+                except msgspec.MsgspecError as error:
+                    log.error("HTTP worker %d says %.200r: %s", index, line, error)
+            if watch is not None:
+                watch.cancel()
             del self.workers[index]
             self._trials.left(index)
             self._commands.left(index)
@@ -197,6 +202,31 @@ class Supervisor:
             if not restarts.allows_another():
                 text = f"HTTP worker {index} died more than {MAX_DEATHS} times within a minute"
                 raise EngineDeadError(text)
+
+    async def _watch(self, index: int, child: Child) -> None:
+        """Kill worker ``index`` where its loop does not run for long."""
+        while (left := self._heard_at[index] + HANG_S - time.monotonic()) > 0:
+            child.send(Ping())
+            await asyncio.sleep(min(left, HANG_S / 6))
+        log.error("HTTP worker %d has not run for %g seconds; it is killed", index, HANG_S)
+        child.process.kill()
+
+    def _heard(self, index: int, message: FromWorker) -> None:
+        """Act on a message of worker ``index``."""
+        match message:
+            case Serving():
+                self._serving[index].set()
+            case Cleared():
+                self._trials.cleared(index)
+            case Command() as command:
+                self._commands.take(index, command)
+            case Selected() as selected:
+                self._commands.selected(index, selected)
+            case Draining(active) if active:
+                self._announce(
+                    f"worker {index}: draining {active} requests; send the signal again to "
+                    "stop at once"
+                )
 
     async def _start_worker(self, index: int, lives: int) -> Child:
         scheduler = self.placement.queues.scheduler.descriptors()

@@ -29,6 +29,8 @@ from pyengine.http.serving.worker_messages import (
     Draining,
     FromWorker,
     NewCertificate,
+    Ping,
+    Pong,
     Select,
     Selected,
     Serving,
@@ -41,6 +43,7 @@ from pyengine.http.store.store import Store
 from pyengine.logs import configure
 from pyengine.placement import FrontendSlot
 from pyengine.placement.attached import AttachedPlacement
+from pyengine.placement.child import open_line
 from pyengine.placement.children import encode_line, leave_signals
 from pyengine.placement.engine_messages import Cleared
 
@@ -124,6 +127,8 @@ class Worker:
                     self.door.apply(message.rules)
                 elif isinstance(message, NewCertificate):
                     self._renew_certificate()
+                elif isinstance(message, Ping):
+                    self._say(Pong())
                 elif isinstance(message, Done):
                     self.all_requests.done(message)
                 elif isinstance(message, Select):
@@ -159,7 +164,7 @@ async def main(descriptor: int) -> bool:
     """Serve as the first message of the line says; whether answers were broken off at the end."""
     leave_signals()  # the supervisor passes them on as Stop
     line = socket.socket(fileno=descriptor)
-    reader, writer = await asyncio.open_connection(sock=line)
+    reader, writer = await open_line(line)
     if not (first := await reader.readline()):
         return False
     worker = Worker(decode_work(first), writer)

@@ -32,7 +32,7 @@ class Work(msgspec.Struct, tag=True):
             moment.
         first_request: The number of the worker's first request.
         limits: Bounds of requests.
-        rules: Who may use what.
+        rules: The permissions of each key.
         log_level: Least severe of the lines that are logged.
         log_format: Their form.
         log_prompts: Whether bodies are logged too.
@@ -76,6 +76,14 @@ class NewCertificate(msgspec.Struct, tag=True):
     """To a worker: the files of the certificate have changed."""
 
 
+class Ping(msgspec.Struct, tag=True):
+    """To a worker: answer by a Pong, to show that its loop runs."""
+
+
+class Pong(msgspec.Struct, tag=True):
+    """From a worker: its loop runs."""
+
+
 class Serving(msgspec.Struct, tag=True):
     """From a worker: it takes connections."""
 
@@ -90,7 +98,7 @@ class Command(msgspec.Struct, tag=True):
     """From a worker: what an administrator wants of the engine, or of the requests of all workers.
 
     Attributes:
-        ticket: Of the answer.
+        ticket: The ticket of the answer.
         what: What to do.
         request_id: Which request to abort; None is all.
     """
@@ -123,8 +131,10 @@ class Selected(msgspec.Struct, tag=True):
     requests: list[RunningRequest]
 
 
-ToWorker = Up | GoOn | Down | Asleep | Failed | Access | NewCertificate | Stop | Done | Select
-FromWorker = Serving | Cleared | Draining | Command | Selected
+ToWorker = (
+    Up | GoOn | Down | Asleep | Failed | Access | NewCertificate | Stop | Done | Select | Ping
+)
+FromWorker = Serving | Cleared | Draining | Command | Selected | Pong
 
 decode_work = msgspec.json.Decoder(Work).decode
 decode_to_worker: Callable[[bytes], ToWorker] = msgspec.json.Decoder(ToWorker).decode

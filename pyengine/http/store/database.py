@@ -5,9 +5,11 @@ and one that is still unfinished after that has lost its process.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyengine.errors import ConfigError
@@ -18,17 +20,10 @@ if TYPE_CHECKING:
     import sqlite3
 
 _BUSY_S = 30.0
-# Eviction makes room for more than one object, since it looks at all of them.
-_EVICT_TO = 0.9
-# The owner with most bytes; what a process has a lease on stays.
-_LARGEST_OWNER = """
-SELECT owner FROM objects LEFT JOIN parts USING (id) WHERE lease < ? AND objects.id != ?
-GROUP BY owner ORDER BY sum(coalesce(length(data), 0)) + sum(length(body)) DESC LIMIT 1
-"""
+_LABELLED = "SELECT number FROM labels WHERE owner = ? AND kind = ? AND name = ? AND value = ?"
 _ADD_PART = "INSERT OR IGNORE INTO parts VALUES (?,?,?,?)"
-_OLDEST = """
-SELECT id FROM objects WHERE owner = ? AND lease < ? AND id != ? ORDER BY number LIMIT 1
-"""
+# What a process has a lease on stays.
+_EVICTABLE = "FROM objects WHERE owner = ? AND lease < ? AND id != ?"
 
 CONTENT = "content"
 """The parts of a file."""
@@ -38,13 +33,18 @@ Change = Callable[[bytes], bytes | None]
 
 
 class Row(NamedTuple):
-    """An object: its number grows with the order in which objects were added."""
+    """An object: its number grows with the order in which objects were added.
+
+    ``claim`` counts the processes that have claimed it: one that has another number than the
+    object's has lost it.
+    """
 
     number: int
     id: str
     owner: str
     body: bytes
     lease: float
+    claim: int
 
 
 class Part(NamedTuple):
@@ -119,7 +119,7 @@ class Database:
         lease: float,
         parts: list[Part],
     ) -> None:
-        """Add an object: ``row`` is its id, owner and body. O(1) while there is room.
+        """Add an object: ``row`` is its id, owner and body. O(owners + log objects + evicted).
 
         The oldest objects of the owner that has most bytes make room.
 
@@ -137,49 +137,73 @@ class Database:
             self._make_room(name)
 
     def _make_room(self, newest: str) -> None:
-        if self.total <= self._most_bytes:
-            return
-        now = time.time()
-        while self.total > self._most_bytes * _EVICT_TO:
-            found = self._connection.execute(_LARGEST_OWNER, (now, newest)).fetchone()
-            if found is None:
-                break
-            [oldest] = self._connection.execute(_OLDEST, (*found, now, newest)).fetchone()
-            self._connection.execute("DELETE FROM objects WHERE id = ?", (oldest,))
-        if self.total > self._most_bytes:
-            raise StoreFullError(
-                f"The store has room for {self._most_bytes} bytes, which this exceeds."
-            )
+        while (excess := self.total - self._most_bytes) > 0:
+            if not self._evict(excess, newest):
+                raise StoreFullError(
+                    f"The store has room for {self._most_bytes} bytes, which this exceeds."
+                )
+
+    def _evict(self, excess: int, newest: str) -> bool:
+        """Remove the oldest objects of the owner that has most bytes; whether there were any.
+
+        They have ``excess`` bytes, or fewer where the owner then has no more than the next one.
+        """
+        run, now = self._connection.execute, time.time()
+        owners = run("SELECT owner, bytes FROM totals ORDER BY bytes DESC").fetchall()
+        for (owner, its), (_, next_largest) in pairwise([*owners, ("", 0)]):
+            left = min(excess, max(its - next_largest, excess // len(owners) + 1))
+            last, given = None, (owner, now, newest)
+            for number, size in run(f"SELECT number, bytes {_EVICTABLE} ORDER BY number", given):
+                last, left = number, left - size
+                if left <= 0:
+                    break
+            if last is not None:
+                run(f"DELETE {_EVICTABLE} AND number <= ?", (*given, last))
+                return True
+        return False
 
     @property
     def total(self) -> int:
-        """The bytes of all objects and parts."""
-        [(total,)] = self._connection.execute("SELECT bytes FROM totals")
+        """The bytes of all objects and parts. O(owners)."""
+        [(total,)] = self._connection.execute("SELECT coalesce(sum(bytes), 0) FROM totals")
         return int(total)
 
     def counts(self) -> dict[str, int]:
-        """How many objects there are, by their kind. O(objects)."""
-        sql = "SELECT kind, count(*) FROM objects WHERE expires >= ? GROUP BY kind"
-        return dict(self._connection.execute(sql, (time.time(),)))
+        """How many objects there are, by their kind; also of expired ones. O(1)."""
+        return dict(self._connection.execute("SELECT kind, objects FROM kinds WHERE objects > 0"))
 
     def get(self, kind: str, owner: str, name: str) -> Row | None:
         """The owner's object of that id. O(log n)."""
         return next(self._rows("id = ? AND kind = ? AND owner = ?", (name, kind, owner)), None)
 
     def page(
-        self, kind: str, owner: str, after: str | None, *, descending: bool
+        self,
+        kind: str,
+        owner: str,
+        after: str | None,
+        labels: Mapping[str, str] = MappingProxyType({}),
+        *,
+        descending: bool,
     ) -> Iterator[Row] | None:
-        """The owner's objects by their order, behind that of the id ``after``; None: no such id."""
+        """The owner's objects by their order, behind that of the id ``after``; None: no such id.
+
+        Where there are ``labels``, those that have them all; O(objects with one of them).
+        """
         order, beyond = ("DESC", "<") if descending else ("ASC", ">")
-        where, values = "kind = ? AND owner = ?", [kind, owner]
+        # A plus keeps SQLite from going through all of the owner's objects for those with a label.
+        plus = "+" if labels else ""
+        where, values = f"{plus}kind = ? AND {plus}owner = ?", [kind, owner]
         if after is not None:
             if (found := self.get(kind, owner, after)) is None:
                 return None
-            where, values = f"{where} AND number {beyond} {found.number}", values
+            where = f"{where} AND number {beyond} {found.number}"
+        for label in labels.items():
+            where = f"{where} AND number IN ({_LABELLED})"
+            values += [owner, kind, *label]
         return self._rows(where, tuple(values), f"ORDER BY number {order}")
 
     def _rows(self, where: str, values: tuple[Any, ...], rest: str = "") -> Iterator[Row]:
-        sql = "SELECT number, id, owner, body, lease FROM objects WHERE"
+        sql = "SELECT number, id, owner, body, lease, claim FROM objects WHERE"
         rows = self._connection.execute(
             f"{sql} {where} AND expires >= ? {rest}", (*values, time.time())
         )
@@ -192,7 +216,12 @@ class Database:
             return at.execute(sql, (name, kind, owner)).rowcount > 0
 
     def change(
-        self, name: str, change: Change, lease: float | None, parts: Sequence[Part] = ()
+        self,
+        name: str,
+        change: Change,
+        lease: float | None,
+        parts: Sequence[Part] = (),
+        claim: int | None = None,
     ) -> bytes | None:
         """Give an object the body that ``change`` makes of it, and add parts.
 
@@ -202,17 +231,18 @@ class Database:
             name: Its id.
             change: Called within the transaction.
             lease: Until when a process has a lease on it from now on; None leaves that.
-            parts: Those to add.
+            parts: The parts to add.
+            claim: The claim of the process; None changes an object that another has claimed, too.
 
         Returns:
-            Its body then; None: there is no such object.
+            Its body then; None: there is no such object, or another process has claimed it.
 
         Raises:
             StoreFullError: There is no room for it.
         """
         with self._transaction() as at:
-            found = at.execute("SELECT body FROM objects WHERE id = ?", (name,)).fetchone()
-            if found is None:
+            found = at.execute("SELECT body, claim FROM objects WHERE id = ?", (name,)).fetchone()
+            if found is None or claim not in (None, found[1]):
                 return None
             for part in parts:
                 if not at.execute(_ADD_PART, (name, *part)).rowcount:
@@ -245,8 +275,11 @@ class Database:
         row: tuple[str, str, str],
         make: Callable[[int], bytes],
         expires: float,
+        claim: int,
     ) -> bool:
         """Make an object of the parts of another, which loses them. Does nothing the second time.
+
+        Nor does it where another process has claimed the source.
 
         Args:
             source: The id of the object that has the parts.
@@ -254,14 +287,16 @@ class Database:
             row: Kind, id and owner of the new object.
             make: Its body, given the bytes of the parts.
             expires: When it expires.
+            claim: The claim of the process, on the source.
 
         Returns:
             Whether there is such an object now: without parts there is none.
         """
         kind, name, owner = row
         with self._transaction() as at:
-            sql = "SELECT coalesce(sum(length(data)), 0) FROM parts WHERE id = ? AND name = ?"
-            [(size,)] = at.execute(sql, (source, part))
+            sql = """SELECT coalesce(sum(length(data)), 0) FROM parts JOIN objects USING (id)
+                     WHERE id = ? AND parts.name = ? AND claim = ?"""
+            [(size,)] = at.execute(sql, (source, part, claim))
             if size:
                 at.execute(
                     "INSERT INTO objects (id, kind, owner, body, expires) VALUES (?,?,?,?,?)",
@@ -278,7 +313,9 @@ class Database:
             now = time.time()
             for row in self._rows("kind = ? AND lease < ?", (kind, now), "ORDER BY number"):
                 if wanted(row.body):
-                    at.execute("UPDATE objects SET lease = ? WHERE id = ?", (until, row.id))
+                    row = row._replace(lease=until, claim=row.claim + 1)
+                    sql = "UPDATE objects SET lease = ?, claim = ? WHERE number = ?"
+                    at.execute(sql, (until, row.claim, row.number))
                     return row
         return None
 

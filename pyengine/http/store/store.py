@@ -4,24 +4,27 @@
 
     endpoints ─► Store (the loop) ─► one thread ─► Database ─► memory, or a file
 
-Objects are apart by their owner: the name of the API key that stored them, or nobody's where no
+Objects are apart by their owner: the name of the API key that stored them, or none where no
 keys are needed. Several processes may have the same file; what one writes all others read.
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from types import MappingProxyType
 from typing import TypeVar
 
 import msgspec
 
-from pyengine.http.errors import NoSuchObjectError, StoreOffError
+from pyengine.http.errors import NoSuchObjectError, StoreOffError, StoreUnavailableError
 from pyengine.http.store.database import Change, Database, Part, Row
 from pyengine.settings.server import ServerConfig
 
 T = TypeVar("T")
+log = logging.getLogger("pyengine.http")
 
 NOT_STORED = "'store': this server stores no answers."
 """Is told to who asks for a store where there is none."""
@@ -30,6 +33,8 @@ LEASE_S = 30.0
 """How long the lease of a process is that says nothing more of it."""
 # How soon a process sees what another has written, where it waits for it.
 _LOOK_S = 0.1
+# How long a scrape of metrics waits for the store.
+_USE_S = 0.5
 
 
 class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +67,7 @@ class StoreUse(msgspec.Struct, frozen=True):
     """The amount stored by all processes that share the file.
 
     Attributes:
-        bytes: Of objects and parts.
+        bytes: The bytes of objects and parts.
         objects: How many there are, by their kind.
     """
 
@@ -72,6 +77,8 @@ class StoreUse(msgspec.Struct, frozen=True):
 
 class Store:
     """The objects of all clients. Lives on the serving loop; SQLite has a thread of its own.
+
+    Every method raises StoreUnavailableError where SQLite cannot read or write.
 
     Attributes:
         limits: Where it is, and what it keeps.
@@ -87,6 +94,8 @@ class Store:
         self._thread = ThreadPoolExecutor(1, "pyengine-store")
         self._database: Database | None = None
         self._written = asyncio.Event()
+        self._use = StoreUse(0, {})
+        self._asking: asyncio.Task[None] | None = None
         if self.limits.path is not None and self.on:
             self._open()
 
@@ -120,7 +129,7 @@ class Store:
 
         Args:
             kind: Such as ``response``.
-            owner: Whose it is.
+            owner: The object's owner.
             name: Its id.
             body: JSON.
             parts: What is read apart from the body.
@@ -159,9 +168,11 @@ class Store:
         after: str | None,
         limit: int,
         descending: bool,
-        keep: Callable[[bytes], bool] = lambda _: True,
+        labels: Mapping[str, str] = MappingProxyType({}),
     ) -> Page:
-        """The owner's objects that ``keep`` says yes to, in the order in which they were added.
+        """The owner's objects with all the ``labels``, in the order in which they were added.
+
+        Labels are fields of a body: ``model``, ``purpose`` and ``metadata.NAME``.
 
         Raises:
             NoSuchObjectError: There is no object ``after``, behind which the page begins.
@@ -170,10 +181,8 @@ class Store:
         self.require()
 
         def read(data: Database) -> list[Row] | None:
-            rows = data.page(kind, owner, after, descending=descending)
-            if rows is None:
-                return None
-            return list(islice((row for row in rows if keep(row.body)), limit + 1))
+            rows = data.page(kind, owner, after, labels, descending=descending)
+            return None if rows is None else list(islice(rows, limit + 1))
 
         rows = await self._run(read)
         if rows is None:
@@ -192,21 +201,27 @@ class Store:
             raise _no_such(kind, name)
 
     async def change(
-        self, name: str, change: Change, *parts: Part, lease: bool | None = None
+        self,
+        name: str,
+        change: Change,
+        *parts: Part,
+        lease: bool | None = None,
+        claim: int | None = None,
     ) -> bytes | None:
         """Give an object the body that ``change`` makes of it, and add parts, both or neither.
 
         Args:
             name: Its id.
             change: Called on the store's thread, while nothing else changes the object.
-            parts: Those to add.
+            parts: The parts to add.
             lease: Whether this process goes on to work on it; None leaves that as it is.
+            claim: What this process's claim on it is; None: it needs none.
 
         Returns:
-            Its body then; None: it is gone.
+            Its body then; None: it is gone, or another process has claimed it.
         """
         until = None if lease is None else time.time() + LEASE_S if lease else 0.0
-        body = await self._run(lambda data: data.change(name, change, until, parts))
+        body = await self._run(lambda data: data.change(name, change, until, parts, claim))
         self._written.set()
         self._written = asyncio.Event()
         return body
@@ -227,11 +242,12 @@ class Store:
         part: str,
         row: tuple[str, str, str],
         make: Callable[[int], bytes],
+        claim: int,
         seconds: float | None = None,
     ) -> bool:
         """Make an object of the parts of another; see :meth:`Database.split_off`."""
         expires = time.time() + (self.limits.seconds if seconds is None else seconds)
-        return await self._run(lambda data: data.split_off(source, part, row, make, expires))
+        return await self._run(lambda data: data.split_off(source, part, row, make, expires, claim))
 
     async def claim(self, kind: str, wanted: Callable[[bytes], bool]) -> Row | None:
         """Take a lease on an unfinished object whose process has died; None: there is none."""
@@ -247,10 +263,20 @@ class Store:
             return
 
     async def use(self) -> StoreUse:
-        """How full it is."""
-        if self._database is None:  # nothing was stored
-            return StoreUse(0, {})
-        return await self._run(lambda data: StoreUse(data.total, data.counts()))
+        """How full it is, or was, where the store does not answer in time."""
+        if self._database is not None and self._asking is None:
+            self._asking = asyncio.create_task(self._ask())
+        if self._asking is not None:
+            await asyncio.wait({self._asking}, timeout=_USE_S)
+        return self._use
+
+    async def _ask(self) -> None:
+        try:
+            self._use = await self._run(lambda data: StoreUse(data.total, data.counts()))
+        except StoreUnavailableError:
+            pass  # logged
+        finally:
+            self._asking = None
 
     async def close(self) -> None:
         """Finish what is being written, and let go of the file. Idempotent."""
@@ -266,7 +292,13 @@ class Store:
 
     async def _run(self, work: Callable[[Database], T]) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, lambda: work(self._open()))
+        import sqlite3
+
+        try:
+            return await loop.run_in_executor(self._thread, lambda: work(self._open()))
+        except sqlite3.Error as error:
+            log.error("the store: %s", error)
+            raise StoreUnavailableError(f"The store cannot be used now: {error}.") from error
 
 
 def _no_such(kind: str, name: str) -> NoSuchObjectError:

@@ -18,7 +18,7 @@ the grid depends on the shape of the launch alone, so that a launch can be captu
 The floor is the memory's: every key and value is read once for each row, kv_length * kv_heads *
 head_dim * 2 elements; parts add heads * (head_dim + 1) floats each, written and read.
 
-:mod:`pyengine.kernels.attention.reference` computes the same in torch.
+:mod:`tests.attention_reference` computes the same in torch.
 """
 
 from dataclasses import dataclass
@@ -330,7 +330,7 @@ def attention(
             together, and tokens at any distance.
         keys: [blocks, block_size, kv heads, head_dim], of the queries' type or float8_e4m3fn.
         values: Like ``keys``.
-        pages: Of the rows; read when the kernel runs.
+        pages: The pages of the rows; read when the kernel runs.
         out: Like ``queries``, written.
         rows: Rows of the launch.
         one_query: Row i has query token i and no other: ``query_start`` is not read.

@@ -23,8 +23,8 @@ class Heads:
         query: Query heads.
         kv: Key and value heads; divides ``query``.
         dim: Elements of a head.
-        dtype: Of queries and results.
-        kv_dtype: Of the cache.
+        dtype: The type of queries and results.
+        kv_dtype: The type of the cache.
     """
 
     query: int
@@ -47,8 +47,8 @@ class Tiling:
         rows: Query heads of query tokens that a program works on: a power of two from 16.
         keys: Keys that it loads at a time: a power of two from 16.
         splits: Parts of the keys, each with programs of its own.
-        warps: Of a program.
-        stages: Of its loads in flight.
+        warps: The warps of a program.
+        stages: The stages of its loads in flight.
     """
 
     rows: int
@@ -81,7 +81,7 @@ def tiling_for(
         tokens: Query tokens.
         one_query: Every row has one.
         context: Most keys that a row can have in any step.
-        processors: Of the device.
+        processors: The multiprocessors of the device.
         prompts: One of the rows is a long prompt, which smaller tiles would read its keys for more
             often.
     """

@@ -2,7 +2,7 @@
 
 As ``kernels/cpu/src/experts/router.rs``, which is where the kinds of routers come from. Scores are
 the softmax over all experts, or sigmoids; a bias counts where experts are chosen and not where they
-are weighted; of groups of neighbouring experts only those with the best two are looked at.
+are weighted; of groups of neighbouring experts only those with the best one or two are looked at.
 
 Bytes moved: rows * experts logits read, 8 bytes for each choice written. A program has a row in
 registers; its time is that of one maximum after the other.
@@ -23,8 +23,9 @@ def route_kernel(
     logits_ptr, logits_stride, bias_ptr, scales_ptr, experts_ptr, weights_ptr, routed_ptr, live_ptr,
     count, factor,
     CHOSEN: tl.constexpr, SIGMOID: tl.constexpr, NORMALIZED: tl.constexpr, GROUPS: tl.constexpr,
-    CHOSEN_GROUPS: tl.constexpr, GROUPS_BLOCK: tl.constexpr, HAS_BIAS: tl.constexpr,
-    HAS_SCALES: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr = False,
+    CHOSEN_GROUPS: tl.constexpr, GROUP_BEST: tl.constexpr, GROUPS_BLOCK: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_SCALES: tl.constexpr, BLOCK: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """One program a row of ``count`` logits; weights are multiplied by ``factor``."""
     row = tl.program_id(0)
@@ -49,9 +50,12 @@ def route_kernel(
         worth = tl.full([GROUPS_BLOCK], float("-inf"), tl.float32)
         for at in tl.static_range(GROUPS):
             of_group = tl.where(group == at, rank, float("-inf"))
-            best = tl.argmax(of_group, axis=0)
-            second = tl.max(tl.where(expert == best, float("-inf"), of_group), axis=0)
-            worth = tl.where(number == at, tl.max(of_group, axis=0) + second, worth)
+            of_best = tl.max(of_group, axis=0)
+            for _ in tl.static_range(GROUP_BEST - 1):
+                best = tl.argmax(of_group, axis=0)
+                of_group = tl.where(expert == best, float("-inf"), of_group)
+                of_best += tl.max(of_group, axis=0)
+            worth = tl.where(number == at, of_best, worth)
         is_open = expert < 0
         for _ in tl.static_range(CHOSEN_GROUPS):
             best = tl.argmax(worth, axis=0)
@@ -89,6 +93,7 @@ def route(
     scale: float = 1.0,
     groups: int = 1,
     chosen_groups: int = 1,
+    group_best: int = 2,
     bias: torch.Tensor | None = None,
     scales: torch.Tensor | None = None,
 ) -> None:
@@ -103,8 +108,9 @@ def route(
         sigmoid: Scores are sigmoids, not a softmax.
         normalized: The weights of the chosen are divided by their sum.
         scale: Multiplies the weights.
-        groups: Of neighbouring experts, judged by the sum of their best two ranks.
+        groups: Of neighbouring experts, judged by the sum of their best ranks.
         chosen_groups: Groups of which experts are chosen.
+        group_best: How many of a group's ranks judge it.
         bias: [all experts], added to the scores where experts are chosen; float32 like the next.
         scales: [all experts], which multiply the weights.
 
@@ -118,7 +124,8 @@ def route(
     route_kernel[(rows,)](
         logits, logits.stride(0), bias, scales, experts, weights, routed, live, count, float(scale),
         CHOSEN=chosen, SIGMOID=sigmoid, NORMALIZED=normalized, GROUPS=groups,
-        CHOSEN_GROUPS=chosen_groups, GROUPS_BLOCK=triton.next_power_of_2(groups),
+        CHOSEN_GROUPS=chosen_groups, GROUP_BEST=group_best,
+        GROUPS_BLOCK=triton.next_power_of_2(groups),
         HAS_BIAS=bias is not None, HAS_SCALES=scales is not None,
         BLOCK=triton.next_power_of_2(count), num_warps=1, enable_fp_fusion=False,
         **chained(logits.device),
@@ -137,6 +144,7 @@ def route_reference(
     scale: float = 1.0,
     groups: int = 1,
     chosen_groups: int = 1,
+    group_best: int = 2,
     bias: torch.Tensor | None = None,
     scales: torch.Tensor | None = None,
 ) -> None:
@@ -147,7 +155,7 @@ def route_reference(
     ranks = scores if bias is None else scores + bias
     if groups > 1:
         by_group = ranks.unflatten(1, (groups, -1))
-        worth = by_group.topk(2, dim=2).values.sum(2)
+        worth = by_group.topk(group_best, dim=2).values.sum(2)
         best = worth.topk(chosen_groups, dim=1).indices
         closed = torch.ones_like(worth, dtype=torch.bool).scatter_(1, best, value=False)
         ranks = by_group.masked_fill(closed[:, :, None], float("-inf")).flatten(1)

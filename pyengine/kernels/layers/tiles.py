@@ -17,10 +17,10 @@ class Tile:
     """The part of a product that a program computes.
 
     Attributes:
-        rows: Of activations.
-        outputs: Of weights.
-        warps: Of the program.
-        stages: Of its loads, under way beside one another.
+        rows: Rows of activations.
+        outputs: Outputs of weights.
+        warps: The warps of the program.
+        stages: The stages of its loads, under way beside one another.
     """
 
     rows: int

@@ -47,7 +47,7 @@ def greedy(
     on the current stream and returns; can be captured.
 
     Args:
-        inputs: Of the step; ``mask_row`` and ``mask`` are read.
+        inputs: The inputs of the step; ``mask_row`` and ``mask`` are read.
         logits: [rows, vocabulary], float32, bfloat16 or float16; each row in one piece.
         tokens: int32 by logits row; entries ``first`` to ``first + rows`` are written.
         first: First logits row.

@@ -260,7 +260,7 @@ def sample(
     is possible the token is -1.
 
     Args:
-        inputs: Of the step.
+        inputs: The inputs of the step.
         logits: [rows, vocabulary], float32, bfloat16 or float16; each row in one piece.
         tokens: int32 by logits row; entries ``first`` to ``first + rows`` are written.
         first: First logits row.

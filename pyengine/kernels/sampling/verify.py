@@ -2,20 +2,21 @@
 
 import torch
 
-from pyengine._core import StepHeader
+from pyengine._core import step_numbers
 from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
 from pyengine.kernels.sampling.inputs import SamplingInputs
 
 ROWS = 256
 """Sampling rows that the kernel works on at a time."""
+_NUM_SAMPLED = step_numbers()["num_sampled"]
 
 
-@triton.jit(do_not_specialize=["slots"])
+@triton.jit
 def verify_kernel(
     header_ptr, logit_start_ptr, logit_token_ptr, token_ids_ptr, tokens_ptr, sequence_ptr,
-    counts_ptr, compacted_ptr, last_token_ptr, right_ptr, slots, NUM_SAMPLED: tl.constexpr,
-    ROWS: tl.constexpr, CHAINED: tl.constexpr = False,
+    counts_ptr, compacted_ptr, last_token_ptr, NUM_SAMPLED: tl.constexpr, ROWS: tl.constexpr,
+    CHAINED: tl.constexpr = False,
 ):  # fmt: skip
     """One program for all rows, for where a row's tokens go depends on those before it."""
     wait_for_inputs(CHAINED)
@@ -45,11 +46,6 @@ def verify_kernel(
         last = tl.load(tokens_ptr + begin + count - 1, mask=inside, other=0)
         sequence = tl.load(sequence_ptr + row, mask=inside, other=0)
         tl.store(last_token_ptr + sequence, tl.maximum(last, 0), mask=inside)
-        # What the last one was sampled behind.
-        place = tl.load(logit_token_ptr + begin + count - 1, mask=inside, other=0)
-        before = tl.load(token_ids_ptr + place, mask=inside, other=0)
-        tl.store(last_token_ptr + slots + sequence, before, mask=inside)
-        tl.store(right_ptr + sequence, count - 1, mask=inside)
         written += tl.sum(count, axis=0)
 
 
@@ -62,7 +58,6 @@ def verify(
     counts: torch.Tensor,
     compacted: torch.Tensor,
     last_token: torch.Tensor,
-    right_drafts: torch.Tensor,
 ) -> None:
     """Compare the drafts of the step with what was sampled in their places.
 
@@ -71,23 +66,22 @@ def verify(
     step.
 
     Args:
-        inputs: Of the step.
-        header: int64 [24], the step's; see :class:`pyengine._core.StepHeader`.
+        inputs: The inputs of the step.
+        header: int64, the step's; see :func:`pyengine._core.step_numbers`.
         token_ids: int32 [tokens], the tokens of the step, drafts among them.
         tokens: int32 by logits row: what was sampled.
         sample_sequence: int32 by sampling row: its slot in the sequence table.
         counts: int32 by sampling row, written: how many of its tokens hold: one, and one more for
             each of its leading drafts that is what was sampled.
         compacted: int32, as long as ``tokens``, written: the tokens that hold, row after row.
-        last_token: int32 [2 * slots of the sequence table], written: by slot the last of them,
-            which the next step begins with; 0 where nothing could be sampled, so that it can be
-            looked up. Behind those, by slot, the token before it.
-        right_drafts: int32 [slots], written: how many of the row's drafts hold.
+        last_token: int32 [slots of the sequence table], written: by slot the last of them, which
+            the next step begins with; 0 where nothing could be sampled, so that it can be looked
+            up.
     """
     verify_kernel[(1,)](
         header, inputs.logit_start, inputs.logit_token, token_ids, tokens, sample_sequence,
-        counts, compacted, last_token, right_drafts, len(right_drafts),
-        NUM_SAMPLED=StepHeader.NUM_SAMPLED, ROWS=ROWS, enable_fp_fusion=False,
+        counts, compacted, last_token,
+        NUM_SAMPLED=_NUM_SAMPLED, ROWS=ROWS, enable_fp_fusion=False,
         **chained(tokens.device),
     )  # fmt: skip
 
@@ -101,12 +95,11 @@ def verify_reference(
     counts: torch.Tensor,
     compacted: torch.Tensor,
     last_token: torch.Tensor,
-    right_drafts: torch.Tensor,
 ) -> None:
     """As :func:`verify`, in Python."""
     written = 0
     starts = inputs.logit_start.tolist()
-    for row in range(int(header[StepHeader.NUM_SAMPLED])):
+    for row in range(int(header[_NUM_SAMPLED])):
         begin, end = starts[row], starts[row + 1]
         count = 1
         while begin + count < end:
@@ -118,6 +111,4 @@ def verify_reference(
         compacted[written : written + count] = tokens[begin : begin + count]
         slot = int(sample_sequence[row])
         last_token[slot] = max(int(tokens[begin + count - 1]), 0)
-        last_token[len(right_drafts) + slot] = token_ids[inputs.logit_token[begin + count - 1]]
-        right_drafts[slot] = count - 1
         written += count

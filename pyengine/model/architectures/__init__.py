@@ -10,9 +10,58 @@ from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 from pyengine.errors import ModelLoadError
+from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.decoder import Family, decoder
-from pyengine.model.architectures.families.composite import composite
-from pyengine.model.architectures.families.layer_norm.cohere import cohere, cohere2
+from pyengine.model.architectures.families.hybrids.falcon_h1 import (
+    falcon_h1,
+    falcon_h1_config,
+)
+from pyengine.model.architectures.families.hybrids.lfm2 import (
+    lfm2,
+    lfm2_config,
+    lfm2_moe,
+    lfm2_moe_config,
+    lfm3,
+    lfm3_config,
+)
+from pyengine.model.architectures.families.hybrids.mamba2 import (
+    bamba,
+    bamba_config,
+    granite_h,
+    granite_hybrid_config,
+    mamba2,
+    mamba2_config,
+    nemotron_h,
+    nemotron_h_config,
+)
+from pyengine.model.architectures.families.hybrids.minimax import minimax, minimax_config
+from pyengine.model.architectures.families.hybrids.olmo_hybrid import (
+    olmo_hybrid,
+    olmo_hybrid_config,
+)
+from pyengine.model.architectures.families.hybrids.qwen3_next import (
+    qwen3_5,
+    qwen3_5_config,
+    qwen3_5_moe,
+    qwen3_5_moe_config,
+    qwen3_next,
+    qwen3_next_config,
+)
+from pyengine.model.architectures.families.latents.deepseek import (
+    deepseek_v2,
+    deepseek_v3,
+    glm4_moe_lite,
+    youtu,
+)
+from pyengine.model.architectures.families.latents.minicpm3 import minicpm3
+from pyengine.model.architectures.families.latents.mistral4 import mistral3, mistral4
+from pyengine.model.architectures.families.layer_norm.biogpt import biogpt, biogpt_config
+from pyengine.model.architectures.families.layer_norm.cohere import (
+    cohere,
+    cohere2,
+    cohere2_moe,
+    cohere2_moe_config,
+)
 from pyengine.model.architectures.families.layer_norm.falcon import falcon, falcon_config
 from pyengine.model.architectures.families.layer_norm.gpt2 import (
     gpt2,
@@ -31,8 +80,6 @@ from pyengine.model.architectures.families.layer_norm.starcoder2 import starcode
 from pyengine.model.architectures.families.llama_like.ernie4_5 import ernie4_5, ernie4_5_moe, helium
 from pyengine.model.architectures.families.llama_like.granite import (
     granite,
-    granite_hybrid,
-    granite_hybrid_config,
     granite_moe,
     granite_moe_shared,
     granite_moe_swa,
@@ -42,6 +89,7 @@ from pyengine.model.architectures.families.llama_like.granite import (
 from pyengine.model.architectures.families.llama_like.hunyuan import hunyuan, hunyuan_moe
 from pyengine.model.architectures.families.llama_like.llama import cwm, llama
 from pyengine.model.architectures.families.llama_like.mistral import ministral3, mistral
+from pyengine.model.architectures.families.llama_like.nanochat import nanochat
 from pyengine.model.architectures.families.llama_like.phi3 import phi3
 from pyengine.model.architectures.families.llama_like.qwen2 import qwen2, qwen2_moe
 from pyengine.model.architectures.families.llama_like.qwen3 import (
@@ -50,10 +98,23 @@ from pyengine.model.architectures.families.llama_like.qwen3 import (
     qwen3_moe,
     qwen3_vl_moe,
 )
+from pyengine.model.architectures.families.llama_like.renamed import (
+    exaone,
+    exaone_config,
+    internlm2,
+    internlm3_config,
+    mimo,
+    minicpm,
+    orion,
+)
 from pyengine.model.architectures.families.llama_like.seed_oss import seed_oss
 from pyengine.model.architectures.families.llama_like.smollm3 import smollm3
+from pyengine.model.architectures.families.mixtures.afmoe import afmoe, afmoe_config
+from pyengine.model.architectures.families.mixtures.aria import aria_text
 from pyengine.model.architectures.families.mixtures.dots1 import dots1
+from pyengine.model.architectures.families.mixtures.flint import flint, flint_config
 from pyengine.model.architectures.families.mixtures.gpt_oss import gpt_oss
+from pyengine.model.architectures.families.mixtures.hy_v3 import hy_v3
 from pyengine.model.architectures.families.mixtures.llama4 import llama4
 from pyengine.model.architectures.families.mixtures.minimax import minimax_m2
 from pyengine.model.architectures.families.mixtures.mixtral import mixtral
@@ -66,9 +127,17 @@ from pyengine.model.architectures.families.norms_behind.gemma import (
 )
 from pyengine.model.architectures.families.norms_behind.gemma4 import gemma4, gemma4_unified
 from pyengine.model.architectures.families.norms_behind.glm import glm, glm4, glm4_moe, solar_open
-from pyengine.model.architectures.families.norms_behind.olmo import olmo, olmo2, olmo3, olmoe
-from pyengine.model.architectures.parts import Buffer, Parts, Step
+from pyengine.model.architectures.families.norms_behind.olmo import (
+    flex_olmo,
+    olmo,
+    olmo2,
+    olmo3,
+    olmoe,
+)
+from pyengine.model.architectures.missing import refusal
+from pyengine.model.architectures.parts import Parts, Step
 from pyengine.model.architectures.traits import Traits
+from pyengine.model.config_defaults import architecture_of
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.sharding import Weights
 
@@ -101,17 +170,46 @@ class Architecture(Protocol):
 
 Build = Callable[[ModelInfo, Mapping[str, Any], Weights, Parts], Architecture]
 
+
+def _text_family(config: Mapping[str, Any]) -> Family:
+    """The family of the text part of a model that also sees or hears: LLaVA, InternVL, Voxtral.
+
+    Raises:
+        ModelLoadError: It is not supported.
+    """
+    build = find_architecture(architecture_of({"model_type": config.get("model_type")}))
+    assert isinstance(build, Family)  # those of the table of defaults are
+    return build
+
+
+TEXT_PART = decoder(
+    lambda config: _text_family(config).traits(config),
+    lambda config: _text_family(config).respelled(config),
+)
+"""An architecture whose text part is of any family: ``text_config`` says of which."""
+
 ARCHITECTURES: dict[str, Build] = {
+    "AfmoeForCausalLM": decoder(afmoe, afmoe_config),
     "ArceeForCausalLM": decoder(arcee),
+    "AriaTextForCausalLM": decoder(aria_text),
+    "BambaForCausalLM": decoder(bamba, bamba_config),
+    "BioGptForCausalLM": decoder(biogpt, biogpt_config),
     "Cohere2ForCausalLM": decoder(cohere2),
+    "Cohere2MoeForCausalLM": decoder(cohere2_moe, cohere2_moe_config),
     "CohereForCausalLM": decoder(cohere),
     "CwmForCausalLM": decoder(cwm),
+    "DeepseekV2ForCausalLM": decoder(deepseek_v2),
+    "DeepseekV3ForCausalLM": decoder(deepseek_v3),
     "Dots1ForCausalLM": decoder(dots1),
     "Ernie4_5ForCausalLM": decoder(ernie4_5),
     "Ernie4_5_MoeForCausalLM": decoder(ernie4_5_moe),
     "Exaone4ForCausalLM": decoder(exaone4),
+    "ExaoneForCausalLM": decoder(exaone, exaone_config),
     "ExaoneMoeForCausalLM": decoder(exaone_moe),
     "FalconForCausalLM": decoder(falcon, falcon_config),
+    "FalconH1ForCausalLM": decoder(falcon_h1, falcon_h1_config),
+    "FlexOlmoForCausalLM": decoder(flex_olmo),
+    "FlintForCausalLM": decoder(flint, flint_config),
     "GPT2LMHeadModel": decoder(gpt2, gpt2_config),
     "GPTBigCodeForCausalLM": decoder(gpt_bigcode, gpt2_config),
     "GPTJForCausalLM": decoder(gptj, gpt2_config),
@@ -122,44 +220,64 @@ ARCHITECTURES: dict[str, Build] = {
     "Gemma3ForConditionalGeneration": decoder(gemma3),
     "Gemma4ForCausalLM": decoder(gemma4),
     "Gemma4ForConditionalGeneration": decoder(gemma4),
+    "Gemma4UnifiedForCausalLM": decoder(gemma4_unified),
     "Gemma4UnifiedForConditionalGeneration": decoder(gemma4_unified),
     "GemmaForCausalLM": decoder(gemma),
     "Glm4ForCausalLM": decoder(glm4),
     "Glm4MoeForCausalLM": decoder(glm4_moe),
+    "Glm4MoeLiteForCausalLM": decoder(glm4_moe_lite),
     "GlmForCausalLM": decoder(glm),
     "GptOssForCausalLM": decoder(gpt_oss),
     "GraniteForCausalLM": decoder(granite),
     "GraniteMoeForCausalLM": decoder(granite_moe),
-    "GraniteMoeHybridForCausalLM": decoder(granite_hybrid, granite_hybrid_config),
+    "GraniteMoeHybridForCausalLM": decoder(granite_h, granite_hybrid_config),
     "GraniteMoeSWAForCausalLM": decoder(granite_moe_swa),
     "GraniteMoeSharedForCausalLM": decoder(granite_moe_shared),
     "GraniteSWAForCausalLM": decoder(granite_swa),
+    "HYV3ForCausalLM": decoder(hy_v3),
     "HeliumForCausalLM": decoder(helium),
     "HunYuanDenseV1ForCausalLM": decoder(hunyuan),
     "HunYuanMoEV1ForCausalLM": decoder(hunyuan_moe),
     "HyperCLOVAXForCausalLM": decoder(hyperclovax),
-    "Idefics3ForConditionalGeneration": decoder(composite),
-    "InternVLForConditionalGeneration": decoder(composite),
+    "IQuestCoderForCausalLM": decoder(llama),
+    "Idefics3ForConditionalGeneration": TEXT_PART,
+    "InternLM2ForCausalLM": decoder(internlm2),
+    "InternLM3ForCausalLM": decoder(llama, internlm3_config),
+    "InternVLForConditionalGeneration": TEXT_PART,
     "Jais2ForCausalLM": decoder(jais2),
+    "Kimi_K25ForConditionalGeneration": decoder(deepseek_v3),
+    "Lfm2ForCausalLM": decoder(lfm2, lfm2_config),
+    "Lfm2MoeForCausalLM": decoder(lfm2_moe, lfm2_moe_config),
+    "Lfm3ForCausalLM": decoder(lfm3, lfm3_config),
     "Llama4ForCausalLM": decoder(llama4),
     "Llama4ForConditionalGeneration": decoder(llama4),
     "LlamaForCausalLM": decoder(llama),
-    "LlavaForConditionalGeneration": decoder(composite),
-    "LlavaNextForConditionalGeneration": decoder(composite),
-    "LlavaOnevisionForConditionalGeneration": decoder(composite),
+    "LlavaForConditionalGeneration": TEXT_PART,
+    "LlavaNextForConditionalGeneration": TEXT_PART,
+    "LlavaOnevisionForConditionalGeneration": TEXT_PART,
+    "Mamba2ForCausalLM": decoder(mamba2, mamba2_config),
     "MellumForCausalLM": decoder(mellum),
+    "MiMoForCausalLM": decoder(mimo),
+    "MiniCPM3ForCausalLM": decoder(minicpm3),
+    "MiniCPMForCausalLM": decoder(minicpm),
+    "MiniMaxForCausalLM": decoder(minimax, minimax_config),
     "MiniMaxM2ForCausalLM": decoder(minimax_m2),
     "Ministral3ForCausalLM": decoder(ministral3),
     "MinistralForCausalLM": decoder(mistral),
-    "Mistral3ForConditionalGeneration": decoder(ministral3),
+    "Mistral3ForConditionalGeneration": decoder(mistral3),
+    "Mistral4ForCausalLM": decoder(mistral4),
     "MistralForCausalLM": decoder(mistral),
     "MixtralForCausalLM": decoder(mixtral),
+    "NanoChatForCausalLM": decoder(nanochat),
     "NemotronForCausalLM": decoder(nemotron),
+    "NemotronHForCausalLM": decoder(nemotron_h, nemotron_h_config),
     "OPTForCausalLM": decoder(opt, opt_config),
-    "OlmoForCausalLM": decoder(olmo),
     "Olmo2ForCausalLM": decoder(olmo2),
     "Olmo3ForCausalLM": decoder(olmo3),
+    "OlmoForCausalLM": decoder(olmo),
+    "OlmoHybridForCausalLM": decoder(olmo_hybrid, olmo_hybrid_config),
     "OlmoeForCausalLM": decoder(olmoe),
+    "OrionForCausalLM": decoder(orion),
     "Phi3ForCausalLM": decoder(phi3),
     "PhiForCausalLM": decoder(phi),
     "Qwen2ForCausalLM": decoder(qwen2),
@@ -168,17 +286,27 @@ ARCHITECTURES: dict[str, Build] = {
     "Qwen2_5_VLForConditionalGeneration": decoder(qwen2),
     "Qwen3ForCausalLM": decoder(qwen3),
     "Qwen3MoeForCausalLM": decoder(qwen3_moe),
+    "Qwen3NextForCausalLM": decoder(qwen3_next, qwen3_next_config),
     "Qwen3VLForConditionalGeneration": decoder(qwen3),
     "Qwen3VLMoeForConditionalGeneration": decoder(qwen3_vl_moe),
+    "Qwen3_5ForCausalLM": decoder(qwen3_5, qwen3_5_config),
+    "Qwen3_5ForConditionalGeneration": decoder(qwen3_5, qwen3_5_config),
+    "Qwen3_5MoeForCausalLM": decoder(qwen3_5_moe, qwen3_5_moe_config),
+    "Qwen3_5MoeForConditionalGeneration": decoder(qwen3_5_moe, qwen3_5_moe_config),
     "SeedOssForCausalLM": decoder(seed_oss),
     "SmolLM3ForCausalLM": decoder(smollm3),
-    "SmolVLMForConditionalGeneration": decoder(composite),
+    "SmolVLMForConditionalGeneration": TEXT_PART,
     "SolarOpenForCausalLM": decoder(solar_open),
     "StableLmForCausalLM": decoder(stablelm),
     "Starcoder2ForCausalLM": decoder(starcoder2),
     "VaultGemmaForCausalLM": decoder(vaultgemma),
-    "VoxtralForConditionalGeneration": decoder(composite),
+    "VoxtralForConditionalGeneration": TEXT_PART,
+    "XverseForCausalLM": decoder(llama),
+    "YoutuForCausalLM": decoder(youtu),
 }
+
+OTHER_NAMES = {"KimiK25ForConditionalGeneration": "Kimi_K25ForConditionalGeneration"}
+"""Names in files whose authors call an architecture otherwise than transformers."""
 
 
 def find_architecture(name: str) -> Build:
@@ -187,7 +315,7 @@ def find_architecture(name: str) -> Build:
     Raises:
         ModelLoadError: There is none of that name, or its package cannot be imported.
     """
-    names = [name]
+    names = [OTHER_NAMES.get(name, name)]
     if name.endswith("Model"):
         # A body that was saved without its head, as models that give vectors are.
         body = name.removesuffix("Model")
@@ -197,8 +325,7 @@ def find_architecture(name: str) -> Build:
             return ARCHITECTURES[whole]
     outside = {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
     if name not in outside:
-        known = ", ".join(sorted(ARCHITECTURES.keys() | outside.keys()))
-        raise ModelLoadError(f"architecture {name!r} is not supported; there are: {known}")
+        raise ModelLoadError(refusal(name, sorted(ARCHITECTURES.keys() | outside.keys())))
     try:
         loaded: Build = outside[name].load()
     except Exception as error:  # a stranger's code

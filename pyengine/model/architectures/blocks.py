@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.parts import (
     Attention,
-    Buffer,
     Experts,
     HeadNorm,
     Linear,
@@ -28,15 +28,36 @@ class Block(Protocol):
 
 
 @dataclass(frozen=True)
+class OutputGates:
+    """Sigmoids that multiply what attention gives.
+
+    Attributes:
+        to_gates: From hidden states.
+        parts: Multiplies.
+        gates: [tokens, n], shared by all layers.
+    """
+
+    to_gates: Linear
+    parts: Parts
+    gates: Buffer
+
+    def __call__(self, x: Buffer, attended: Buffer, tokens: int) -> None:
+        """Multiply ``attended`` in place, by what ``x`` [tokens, hidden] says."""
+        self.to_gates(x, self.gates, tokens)
+        self.parts.gate(attended, self.gates, tokens)
+
+
+@dataclass(frozen=True)
 class SelfAttention:
     """Queries, keys and values, attention, and its output.
 
     Attributes:
         layer: Which.
         qkv: From hidden states.
-        rotations: Of queries and keys where they are normalized behind it: one, or none.
-        norms: Of queries and keys: one, or none.
-        attention: Of all layers.
+        rotations: The rotation of queries and keys that are normalized behind it, or none.
+        norms: The norms of queries and keys: one, or none.
+        attention: The attention of all layers.
+        gates: The gates of what attention gives: one, or none.
         out: To hidden states.
         rows: [tokens, (heads + 2 * kv heads) * head_dim], shared by all layers.
         attended: [tokens, heads * head_dim], too.
@@ -47,6 +68,7 @@ class SelfAttention:
     rotations: tuple[Rotation, ...]
     norms: tuple[HeadNorm, ...]
     attention: Attention
+    gates: tuple[OutputGates, ...]
     out: Linear
     rows: Buffer
     attended: Buffer
@@ -59,6 +81,8 @@ class SelfAttention:
         for norm in self.norms:
             norm(self.rows, tokens)
         self.attention(self.layer, step, self.rows, self.attended, tokens)
+        for gate in self.gates:
+            gate(x, self.attended, tokens)
         self.out(self.attended, out, tokens)
 
 
@@ -135,7 +159,7 @@ class OfResidual:
 
     Attributes:
         residual: Hidden states, [tokens, hidden], with all that was added before the layer.
-        norm: Of what goes into the block.
+        norm: The norm of what goes into the block.
         block: What reads that.
         given: What it reads.
     """

@@ -32,8 +32,8 @@ class CacheScales(NamedTuple):
     """Scales of a layer's cache; see :class:`pyengine.model.architectures.parts.LayerAttention`.
 
     Attributes:
-        keys: Of its keys.
-        values: Of its values.
+        keys: The scale of its keys.
+        values: The scale of its values.
     """
 
     keys: float = 1.0

@@ -17,14 +17,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyengine.errors import ConfigError
+from pyengine.errors import ConfigError, ModelLoadError
 from pyengine.model.architectures.layer_inputs import InputTable
 from pyengine.model.architectures.layers import Layers, Stream, capping, scaling
 from pyengine.model.architectures.parts import Parts, Step, logits_rows
 from pyengine.model.architectures.position_embedding import PositionEmbedding
 from pyengine.model.architectures.projections import Projections
-from pyengine.model.architectures.reading import refuse
-from pyengine.model.architectures.traits import Traits
+from pyengine.model.architectures.reading import refuse, whole_heads
+from pyengine.model.architectures.rotary import rotary_table
+from pyengine.model.architectures.traits import Mixture, Traits
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.sharding import Weights
 
@@ -41,7 +42,7 @@ class Decoder:
         """Load the weights and make the cache.
 
         Raises:
-            ModelLoadError: config.json asks for what is not supported, or weights are missing.
+            ModelLoadError: Weights are missing.
             ConfigError: The model cannot be divided among the ranks.
         """
         info, weights, parts, names = made.info, made.weights, made.parts, made.traits.names
@@ -51,12 +52,16 @@ class Decoder:
         table = weights.outputs({f"{names.embedding}.weight": info.vocab_size}, hidden)
         self._embedding = parts.shared_table(table, info.vocab_size)
         self._stream = Stream(*(parts.buffer(tokens, hidden) for _ in range(4)))
+        # Embeddings that are normalized are where the norm does not write.
+        normed = names.embedding_norm
+        self._embedded_norm = None if normed is None else made.norm(normed)
+        self._first = self._stream.residual if normed is None else self._stream.other
         positions = made.traits.position_table
         self._positions = [] if positions is None else [PositionEmbedding(made, positions)]
         inputs = made.traits.inputs
         self._inputs = None if inputs is None else InputTable(made, inputs)
         layers = Layers(made, self._stream, self._inputs)
-        self._layers = [layers.layer(index) for index in range(info.num_layers)]
+        self._layers = [layers.layer(index) for index in range(len(info.layers))]
         self._norm = made.norm(names.norm)
         head = table
         if not made.traits.tied:
@@ -76,11 +81,13 @@ class Decoder:
     def forward(self, step: Step, tokens: int) -> None:
         """Compute the first ``tokens`` tokens of a step, and store their keys and values."""
         stream = self._stream
-        self._embedding(step.token_ids, stream.residual, tokens)
+        self._embedding(step.token_ids, self._first, tokens)
         for adjust in self._embedded:
-            adjust(stream.residual, tokens)
+            adjust(self._first, tokens)
         for add in self._positions:
-            add(step, stream.residual, tokens)
+            add(step, self._first, tokens)
+        if self._embedded_norm is not None:
+            self._embedded_norm(self._first, None, stream.residual, tokens)
         if self._inputs is not None:
             self._inputs(step, stream.residual, tokens)
         branch = None
@@ -127,11 +134,41 @@ class Family:
     traits: Callable[[Mapping[str, Any]], Traits]
     respelled: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
 
+    def check(self, info: ModelInfo, config: Mapping[str, Any]) -> None:
+        """Refuse a config.json that asks for what is not supported, which takes no weights.
+
+        Raises:
+            ModelLoadError: Naming it.
+        """
+        traits = self.traits(config)
+        # Qwen2.5 of a million tokens, models that also see, and those whose tokens see all others.
+        refuse(config, "dual_chunk_attention_config", "use_mrope")
+        # "vision": the tokens of one image see each other, and there are none.
+        if config.get("use_bidirectional_attention") != "vision":
+            refuse(config, "use_bidirectional_attention")
+        if traits.mixture is not None:
+            _check_routing(traits.mixture)
+        rotary = traits.rotary or (whole_heads(config),) * len(info.layers)
+        for layer, keys in info.attention_layers.items():
+            if keys.head_dim % 2:
+                raise ModelLoadError(
+                    f"config.json: heads of {keys.head_dim} elements are not supported"
+                )
+            if (parameters := rotary[layer]) is not None:
+                rotary_table(config, keys.head_dim, 1, parameters)
+
     def __call__(
         self, info: ModelInfo, config: Mapping[str, Any], weights: Weights, parts: Parts
     ) -> Decoder:
-        """The model with its weights and cache."""
-        return Decoder(Projections(info, config, weights, parts, self.traits(config)))
+        """The model with its weights and cache.
+
+        Raises:
+            ModelLoadError: As :class:`Decoder`, or files have weights that it has no use for.
+        """
+        self.check(info, config)
+        made = Decoder(Projections(info, config, weights, parts, self.traits(config)))
+        weights.check_all_read(config)
+        return made
 
 
 def decoder(
@@ -148,19 +185,20 @@ def decoder(
 
 
 def _check(made: Projections) -> None:
-    config, info, ranks = made.config, made.info, made.parts.ranks
-    # Qwen2.5 of a million tokens, models that also see, and those whose tokens see all others.
-    refuse(config, "dual_chunk_attention_config", "use_mrope")
-    # "vision": the tokens of one image see each other, and there are none.
-    if config.get("use_bidirectional_attention") != "vision":
-        refuse(config, "use_bidirectional_attention")
-    mixture, layers = made.traits.mixture, range(info.num_layers)
+    info, ranks = made.info, made.parts.ranks
+    mixture, layers = made.traits.mixture, range(len(info.layers))
     divided = made.parts.expert_parallel
     if divided:
         _check_experts(info, 0 if mixture is None else mixture.count, ranks)
-    dense = [at for at in layers if mixture is None or mixture.beside or at in mixture.dense]
+    dense = [
+        at
+        for at in layers
+        if made.traits.has("feeds", at)
+        and (mixture is None or mixture.beside or at in mixture.dense)
+    ]
     for name, count in (
-        *{("kv heads", heads.kv_heads) for heads in info.heads},
+        *{("kv heads", layer.kv_heads) for layer in info.attention_layers.values()},
+        *{pair for mixer in made.traits.mixers if mixer for pair in mixer.shared.items()},
         *{("feed-forward units", made.inner(layer)) for layer in dense},
         ("units of an expert", 0 if mixture is None or divided else mixture.inner),
         ("units of the shared expert", 0 if mixture is None else mixture.shared_inner),
@@ -171,6 +209,16 @@ def _check(made: Projections) -> None:
                 "'tensor_parallel' must be a divisor",
                 param="tensor_parallel",
             )
+
+
+def _check_routing(mixture: Mixture) -> None:
+    routing = mixture.routing
+    among = mixture.count // routing.groups * routing.chosen_groups
+    if mixture.count % routing.groups or not routing.chosen <= among <= mixture.count:
+        raise ModelLoadError(
+            f"config.json sends a token to {routing.chosen} of {mixture.count} experts, of "
+            f"{routing.chosen_groups} of {routing.groups} groups"
+        )
 
 
 def _check_experts(info: ModelInfo, count: int, ranks: int) -> None:

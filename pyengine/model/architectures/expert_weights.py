@@ -9,6 +9,7 @@ from pyengine.model.architectures.experts import ExpertWeights
 from pyengine.model.architectures.traits import ExpertNames, Mixture
 from pyengine.model.weights.matrix import Matrix
 from pyengine.model.weights.sharding import Weights
+from pyengine.model.weights.stacked import place
 
 
 def expert_weights(
@@ -16,17 +17,13 @@ def expert_weights(
 ) -> ExpertWeights:
     """The weights of all experts, this rank's share of each; or where they are ``divided`` its own.
 
-    Args:
-        weights: Of the model.
-        mlp: What their names begin with.
-        mixture: The experts.
-        hidden: Width of hidden states.
-        divided: Each rank has whole experts.
-
     Raises:
         ModelLoadError: A tensor is missing, or has another shape.
     """
     names, inner, count = mixture.names, mixture.inner, mixture.count
+    stacked = mixture.stacked
+    if stacked is not None and weights.has(f"{mlp}{place(stacked.down.format(0)).tensor}"):
+        names = stacked
     down_bias = names.down_bias
 
     def vector(name: str | None) -> NDArray[np.floating] | None:

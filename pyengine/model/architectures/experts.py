@@ -18,8 +18,9 @@ class Routing:
         sigmoid: Scores are sigmoids of the logits, not their softmax.
         normalized: The weights of the chosen are divided by their sum.
         scale: Multiplies the weights.
-        groups: Groups of neighbouring experts, judged by the sum of their best two scores.
+        groups: Groups of neighbouring experts, judged by the sum of their best scores.
         chosen_groups: Groups of which experts are chosen.
+        group_best: How many of a group's scores judge it.
         weighs_inputs: Weights multiply what goes into an expert, not what comes out.
     """
 
@@ -29,6 +30,7 @@ class Routing:
     scale: float = 1.0
     groups: int = 1
     chosen_groups: int = 1
+    group_best: int = 2
     weighs_inputs: bool = False
 
 
@@ -40,9 +42,9 @@ class ExpertWeights:
         count: Experts of all ranks.
         first: The number of the first one here.
         gate_up: Gates, then ups, of each expert: [2 * inner, hidden].
-        down: Of each expert: [hidden, inner].
-        gate_up_bias: Of each expert, floats [2 * inner]; none at all, or one each.
-        down_bias: Of each expert, floats [hidden], which all ranks have where they share
+        down: The down projection of each expert: [hidden, inner].
+        gate_up_bias: A bias of each expert, floats [2 * inner]; none at all, or one each.
+        down_bias: A bias of each expert, floats [hidden], which all ranks have where they share
             each expert; none at all, or one each.
         choice_bias: Floats [experts], added to the scores where experts are chosen.
         scales: Floats [experts], which multiply the weights of the chosen.

@@ -36,17 +36,17 @@ def head_order(head_dim: int, rotated: int, *, interleaved: bool) -> Order | Non
     return None if np.array_equal(order, np.arange(head_dim)) else order
 
 
-def by_kind_order(head_dim: int, groups: int, queries: int) -> Order:
-    """The order of rows that has all queries first, then all keys, then all values.
+def by_kind(groups: int, widths: tuple[int, ...]) -> Order:
+    """The order of rows that puts rows of the same kind side by side.
 
     Args:
-        head_dim: Elements of a head.
-        groups: Key and value heads; the file has for each its queries, its key and its value.
-        queries: Query heads of each group.
+        groups: Groups of neighbouring rows, which have ``widths`` rows of each kind.
+        widths: By kind.
     """
-    rows = np.arange(groups * (queries + 2) * head_dim).reshape(groups, queries + 2, head_dim)
-    parts = rows[:, :queries], rows[:, queries], rows[:, queries + 1]
-    return np.concatenate([part.reshape(-1) for part in parts])
+    rows = np.arange(groups * sum(widths)).reshape(groups, -1)
+    ends = np.cumsum(widths)
+    kinds = [rows[:, end - width : end] for end, width in zip(ends, widths, strict=True)]
+    return np.concatenate([kind.reshape(-1) for kind in kinds])
 
 
 def rows_order(order: Order, heads: int, others: int) -> Order:

@@ -8,7 +8,8 @@ hidden ─► gate ─► activation ─► * part ─► linear ─► norm ─
 
 from dataclasses import dataclass
 
-from pyengine.model.architectures.parts import Activation, Buffer, Linear, Norm, Parts, Step
+from pyengine.model.architectures.buffer import Buffer
+from pyengine.model.architectures.parts import Activation, Linear, Norm, Parts, Step
 from pyengine.model.architectures.projections import Projections
 from pyengine.model.architectures.traits import LayerInputs
 
@@ -43,7 +44,7 @@ class InputTable:
     def __init__(self, made: Projections, inputs: LayerInputs) -> None:
         """Load the table and the projection."""
         parts, weights, hidden = made.parts, made.weights, made.info.hidden_size
-        layers = made.info.num_layers
+        layers = len(made.info.layers)
         width = layers * inputs.width
         self._parts = parts
         self._names = inputs

@@ -1,7 +1,8 @@
 """The layers of a decoder: composed of blocks by its traits, once, when the model is loaded."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
 from pyengine.model.architectures.blocks import (
@@ -14,13 +15,19 @@ from pyengine.model.architectures.blocks import (
     Gated,
     NormedAfter,
     OfResidual,
+    OutputGates,
     SelfAttention,
     Sum,
 )
+from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.layer_inputs import GatedInputs, InputTable
-from pyengine.model.architectures.parts import Buffer, Norm, Parts, Step
+from pyengine.model.architectures.mixers.mixer import Workshop
+from pyengine.model.architectures.parts import Norm, Parts, Step
 from pyengine.model.architectures.projections import Projections
 from pyengine.model.architectures.traits import Beside, Mixture
+
+Adjustments = Sequence[Adjustment]
+"""One after the other."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,43 @@ class SequentialLayer:
         self._attention(step, stream.normed, stream.branch, tokens)
         self._before_mlp(stream.residual, stream.branch, stream.normed, tokens)
         self._mlp(step, stream.normed, stream.branch, tokens)
+
+
+class NormedResidualLayer:
+    """Two blocks, each of which adds to what it reads, not to what was before its norm."""
+
+    def __init__(
+        self, norms: tuple[Norm, Norm], blocks: tuple[Block, Block], scales: Sequence[Adjustments]
+    ) -> None:
+        """``scales`` are those of what each block reads and adds, in their order."""
+        self._norms = norms
+        self._mixer, self._mlp = blocks
+        self._mixed, self._mixes, self._fed, self._feeds = scales
+
+    def __call__(self, step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
+        """See :class:`Layer`."""
+        before_mixer, before_mlp = self._norms
+        before_mixer(stream.residual, branch, stream.normed, tokens)
+        self._mixer(step, stream.normed, stream.branch, tokens)
+        adjust(self._mixed, stream.normed, tokens)
+        adjust(self._mixes, stream.branch, tokens)
+        before_mlp(stream.normed, stream.branch, stream.residual, tokens)
+        self._mlp(step, stream.residual, stream.branch, tokens)
+        adjust(self._fed, stream.residual, tokens)
+        adjust(self._feeds, stream.branch, tokens)
+
+
+class LoneLayer:
+    """One block alone: attention, another mixer, or a feed-forward layer."""
+
+    def __init__(self, norm: Norm, block: Block) -> None:
+        self._norm = norm
+        self._block = block
+
+    def __call__(self, step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
+        """See :class:`Layer`."""
+        self._norm(stream.residual, branch, stream.normed, tokens)
+        self._block(step, stream.normed, stream.branch, tokens)
 
 
 class ParallelLayer:
@@ -122,6 +166,12 @@ class Layers:
         self._buffers: dict[tuple[str, int], Buffer] = {}
         self._attention = made.parts.attention(made.info, made.attention())
 
+    @cached_property
+    def _workshop(self) -> Workshop:
+        """What mixers make their blocks with, where there are any."""
+        made = self._made
+        return Workshop(made.parts, made.weights, made.info, self._buffer, made.angles)
+
     def _buffer(self, use: str, width: int) -> Buffer:
         """The buffer [tokens, width] of a use, the same for all layers."""
         key = use, width
@@ -134,7 +184,7 @@ class Layers:
 
     def layer(self, index: int) -> Layer:
         """The layer of that number."""
-        made, names = self._made, self._made.traits.names
+        made, names = self._made, self._made.traits.names_of(index)
         start = names.layer.format(index)
         layer = self._layer(index, start)
         if self._inputs is not None:
@@ -147,15 +197,27 @@ class Layers:
         return layer
 
     def _layer(self, index: int, start: str) -> Layer:
-        made, names = self._made, self._made.traits.names
+        made, names = self._made, self._made.traits.names_of(index)
 
         def named(norm: str | None) -> str | None:
             return None if norm is None else f"{start}{norm}"
 
         first = made.norm(named(names.before_attention))
-        attention = self._wrapped(self._self_attention(index, start), named(names.after_attention))
+        if not made.traits.has("mixes", index):
+            return LoneLayer(first, self._wrapped(self._mlp(index, start), None))
+        attention = self._wrapped(self._mixer(index, start), named(names.after_attention))
+        if not made.traits.has("feeds", index):
+            return LoneLayer(first, attention)
         second = named(names.before_mlp)
         mlp = self._mlp(index, start)
+        if made.traits.normed_residual:
+            own = made.traits.normed_residual[index]
+            factors = own.mixed, own.mixer, own.fed, own.feed
+            return NormedResidualLayer(
+                (first, made.norm(second)),
+                (attention, mlp),
+                [scaling(made.parts, factor) for factor in factors],
+            )
         if not made.traits.parallel:
             mlp = self._wrapped(mlp, named(names.after_mlp))
             return SequentialLayer((first, made.norm(second)), attention, mlp)
@@ -165,16 +227,33 @@ class Layers:
         mlp = self._wrapped(mlp, named(names.after_mlp))
         return ParallelLayer(first, made.parts.no_norm(), attention, mlp)
 
+    def _mixer(self, index: int, start: str) -> Block:
+        """What mixes a layer's tokens."""
+        mixer = self._made.traits.mixer(index)
+        if mixer is None:
+            return self._self_attention(index, start)
+        mixed = mixer.block(self._workshop, index, start)
+        beside = self._made.traits.attention_beside
+        if beside is None:
+            return mixed
+        attended = self._scaled(self._self_attention(index, start), beside.attended)
+        return self._sum(attended, self._scaled(mixed, beside.mixed))
+
     def _self_attention(self, index: int, start: str) -> Block:
         made, prefix = self._made, f"{start}{self._made.traits.names.attention}"
-        heads, ranks = made.info.heads[index], made.parts.ranks
+        heads, ranks = made.info.attention_layers[index], made.parts.ranks
         queries = made.info.num_heads * heads.head_dim // ranks
+        qkv, gates = made.qkv(index, prefix)
+        kind = made.traits.attention_gates
+        by_head = kind is not None and kind.name is not None and kind.by_head
+        width = made.info.num_heads // ranks if by_head else queries
         return SelfAttention(
             index,
-            made.qkv(index, prefix),
+            qkv,
             made.rotations(index),
             made.qk_norm(index, prefix),
             self._attention,
+            tuple(OutputGates(each, made.parts, self._buffer("gates", width)) for each in gates),
             made.out(index, prefix),
             self._buffer("queries, keys and values", queries + 2 * heads.size // ranks),
             self._buffer("attended", queries),
@@ -231,21 +310,36 @@ class Layers:
         made, traits = self._made, self._made.traits
         width = inner // made.parts.ranks
         operation = made.parts.gated if traits.gated else made.parts.activate
-        return FeedForward(
+        activate = partial(operation, traits.activation)
+        # Gates and ups are one buffer: what multiplies both is divided by behind them.
+        for adjustment in scaling(made.parts, traits.gate_scale):
+            activate = partial(_adjusted, adjustment, activate)
+        block = FeedForward(
             made.gate_up(prefix, inner),
-            partial(operation, traits.activation),
+            activate,
             made.down(prefix, inner),
             self._buffer("before the activation", width * (2 if traits.gated else 1)),
             self._buffer("behind the activation", width),
         )
+        return self._scaled(block, traits.feed_scale / traits.gate_scale)
 
     def _wrapped(self, block: Block, norm: str | None) -> Block:
         """``block`` with what comes after it."""
         if norm is not None:
             block = NormedAfter(block, self._made.norm(norm), self._stream.other)
-        for adjustment in scaling(self._made.parts, self._made.traits.branch_scale):
+        return self._scaled(block, self._made.traits.branch_scale)
+
+    def _scaled(self, block: Block, factor: float) -> Block:
+        """``block``, whose output is multiplied."""
+        for adjustment in scaling(self._made.parts, factor):
             block = Adjusted(block, adjustment)
         return block
+
+
+def adjust(adjustments: Adjustments, x: Buffer, rows: int) -> None:
+    """Change the first rows of ``x``."""
+    for adjustment in adjustments:
+        adjustment(x, rows)
 
 
 def scaling(parts: Parts, factor: float) -> list[Adjustment]:
@@ -256,6 +350,17 @@ def scaling(parts: Parts, factor: float) -> list[Adjustment]:
 def capping(parts: Parts, cap: float | None) -> list[Adjustment]:
     """The block that caps softly; none without a cap."""
     return [] if cap is None else [partial(_soft_cap, parts, cap)]
+
+
+def _adjusted(
+    adjustment: Adjustment,
+    then: Callable[[Buffer, Buffer, int], None],
+    x: Buffer,
+    out: Buffer,
+    rows: int,
+) -> None:
+    adjustment(x, rows)
+    then(x, out, rows)
 
 
 def _scale(parts: Parts, factor: float, x: Buffer, rows: int) -> None:

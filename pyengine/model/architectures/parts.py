@@ -15,7 +15,7 @@ A step allocates nothing: every layer writes into a :class:`Buffer` made for the
 which a step takes the first rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,7 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine.errors import ModelLoadError
+from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.experts import ExpertWeights, Routing
+from pyengine.model.architectures.latent_parts import HeadLinear, Latents
+from pyengine.model.architectures.state_parts import GatedNorm, States
 from pyengine.model.dtypes import ITEM_BYTES
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.matrix import Matrix
@@ -60,19 +63,6 @@ SILU = Activation("silu")
 
 LOGITS_BYTES = 64 << 20
 """Memory of the logits of one call on a CPU, or a GPU that is not a large one."""
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """A buffer [max rows, width] of a fixed address; a call takes the first rows.
-
-    Attributes:
-        tensor: All of it: numpy's array on the CPU, a tensor of torch on its devices.
-        kernel: The same memory as the device's kernels take it.
-    """
-
-    tensor: Any
-    kernel: Any
 
 
 class Step(Protocol):
@@ -141,8 +131,8 @@ class LayerAttention:
             rotate nothing.
         scale: Multiplies the scores; mostly ``head_dim ** -0.5``.
         window: Keys that a query sees, the last of them its own; None is all before it. It is the
-            layer's in :attr:`pyengine.model.runner.ModelInfo.windows`.
-        chunk: A query sees keys of its own chunk of so many positions alone; None: any.
+            layer's in :attr:`pyengine.model.runner.ModelInfo.layers`.
+        chunk: Positions of a chunk, of which a query sees the keys of its own; None: of all.
         soft_cap: Scores become ``soft_cap * tanh(score / soft_cap)`` (Gemma 2).
         sinks: float32 [heads of this rank], a logit for each query head that takes a share of the
             softmax and has no value (gpt-oss). A device's layers hold its own copy.
@@ -217,7 +207,7 @@ class Parts(Protocol):
 
         Args:
             weight: As :meth:`pyengine.model.weights.sharding.Weights.outputs` gives it.
-            rows: Of all ranks.
+            rows: The rows of all ranks.
         """
 
     def linear(
@@ -231,6 +221,9 @@ class Parts(Protocol):
             reduce: The rank has a share of the inputs: the results of all ranks are summed, and
                 the bias, which all of them have, is added once.
         """
+
+    def linear_by_head(self, weights: Sequence[Matrix]) -> HeadLinear:
+        """A linear layer for each of this rank's heads; ``weights`` are [out, in], of one shape."""
 
     def head(self, weight: Matrix, info: ModelInfo, bias: NDArray[Any] | None = None) -> Linear:
         """From hidden states to the logits of all ranks' shares of the vocabulary.
@@ -288,17 +281,44 @@ class Parts(Protocol):
         """A mixture of experts.
 
         Args:
-            layer: Whose they are; each has one mixture at most.
+            layer: The layer of the experts; each has one mixture at most.
             routing: How tokens are sent to them.
-            weights: Of the experts.
-            activation: Of the gates.
+            weights: The weights of the experts.
+            activation: The activation of the gates.
         """
 
-    def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> Attention:
-        """Attention of this rank's heads, with an empty cache; ``layers`` are all of the model's.
+    def attention(self, info: ModelInfo, layers: Mapping[int, LayerAttention]) -> Attention:
+        """Attention of this rank's heads, with an empty cache; ``layers`` are those of the model
+        that attend, by their number.
 
         Raises:
             ModelLoadError: Heads of this shape are not supported.
+        """
+
+    def states(self, info: ModelInfo) -> States:
+        """The states of this rank's share of the layers that have one, in a pool of their own.
+
+        Raises:
+            ModelLoadError: The device has no parts for them.
+        """
+
+    def latents(self, info: ModelInfo) -> Latents:
+        """The latents of the layers that keep some, which every rank has as a whole.
+
+        Raises:
+            ModelLoadError: The device has no parts for them.
+        """
+
+    def gated_norm(
+        self, weight: NDArray[Any], epsilon: float, group: int, *, gate_first: bool
+    ) -> GatedNorm:
+        """A root mean square norm of each ``group`` neighbours of a row, with a gate.
+
+        Args:
+            weight: [width] of this rank's share of a row.
+            epsilon: Added to the mean of the squares.
+            group: Numbers that are normalized as one.
+            gate_first: silu(gates) multiplies what is normalized; else what comes of it.
         """
 
     def gather(self, source: Buffer, index: Any, out: Buffer, rows: int, first: int = 0) -> None:
@@ -322,7 +342,9 @@ class Parts(Protocol):
         """
 
     def gate(self, x: Buffer, gates: Buffer, rows: int) -> None:
-        """Multiply the first rows of ``x`` by the sigmoids of ``gates`` [rows, 1], in place."""
+        """Multiply by sigmoids, in place: the first rows of ``x`` [rows, width] by ``gates``
+        [rows, n], each of which is for width / n neighbours.
+        """
 
 
 def logits_rows(parts: Parts, info: ModelInfo) -> int:
@@ -339,7 +361,7 @@ def check_heads(info: ModelInfo, multiple: int) -> None:
     Raises:
         ModelLoadError: It cannot; says what must hold.
     """
-    for layer in info.heads:
+    for layer in info.attention_layers.values():
         if layer.head_dim % multiple or info.num_heads % layer.kv_heads:
             raise ModelLoadError(
                 f"heads of {layer.head_dim} elements, {info.num_heads} over {layer.kv_heads}, are "

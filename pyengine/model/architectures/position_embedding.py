@@ -1,7 +1,8 @@
 """Positions as rows of a table that are added to embeddings, in the place of rotation."""
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.architectures.parts import Buffer, Step
+from pyengine.model.architectures.buffer import Buffer
+from pyengine.model.architectures.parts import Step
 from pyengine.model.architectures.projections import Projections
 from pyengine.model.architectures.traits import PositionTable
 from pyengine.model.weights.matrix import Matrix

@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 
 from pyengine.model.architectures.cache_scales import CacheScales, cache_scales
 from pyengine.model.architectures.expert_weights import expert_weights
-from pyengine.model.architectures.heads import Order, by_kind_order, head_order, rows_order
+from pyengine.model.architectures.heads import (
+    Order,
+    by_kind,
+    head_order,
+    rows_order,
+)
 from pyengine.model.architectures.parts import (
     Experts,
     HeadNorm,
@@ -27,6 +32,7 @@ from pyengine.model.architectures.reading import count, whole_heads
 from pyengine.model.architectures.rotary import rotary_table, rotated_elements, still
 from pyengine.model.architectures.traits import Mixture, Traits
 from pyengine.model.runner import ModelInfo
+from pyengine.model.weights.matrix import Matrix
 from pyengine.model.weights.sharding import Weights
 
 
@@ -36,7 +42,7 @@ class Projections:
     Attributes:
         info: The model's dimensions and data types.
         config: Its config.json.
-        weights: Those of the parts' rank.
+        weights: The weights of the parts' rank.
         parts: The parts of the device.
         traits: What sets the model apart.
         rotary: The rotary parameters of each layer; None for one without positions.
@@ -55,7 +61,7 @@ class Projections:
         self.weights = weights
         self.parts = parts
         self.traits = traits
-        self.rotary = traits.rotary or (whole_heads(config),) * info.num_layers
+        self.rotary = traits.rotary or (whole_heads(config),) * len(info.layers)
         self._tables: dict[str, NDArray[np.float32]] = {}
 
     def inner(self, layer: int) -> int:
@@ -70,26 +76,24 @@ class Projections:
             else count(self.config, "intermediate_size")
         )
 
-    def attention(self) -> list[LayerAttention]:
-        """How each layer attends."""
-        info, traits, context = self.info, self.traits, self.info.max_context
-        layers = []
-        for index, (rotary, heads) in enumerate(zip(self.rotary, info.heads, strict=True)):
-            dim = heads.head_dim
+    def attention(self) -> dict[int, LayerAttention]:
+        """How each layer attends that does."""
+        traits, context = self.traits, self.info.max_context
+        layers = {}
+        for index, keys in self.info.attention_layers.items():
+            rotary, dim = self.rotary[index], keys.head_dim
             temperatures = traits.temperatures[index] if traits.temperatures else None
             scales = self._cache_scales(index)
-            layers.append(
-                LayerAttention(
-                    angles=self._angles(dim, None if traits.qk_norm_behind else rotary),
-                    scale=traits.attention_scale or dim**-0.5,
-                    window=info.windows[index],
-                    chunk=info.chunks[index] if info.chunks else None,
-                    soft_cap=traits.attention_cap,
-                    sinks=self.sinks(index),
-                    temperatures=None if temperatures is None else temperatures.table(context),
-                    key_scale=scales.keys,
-                    value_scale=scales.values,
-                )
+            layers[index] = LayerAttention(
+                angles=self._angles(dim, None if traits.qk_norm_behind else rotary),
+                scale=traits.attention_scale or dim**-0.5,
+                window=keys.window,
+                chunk=keys.chunk,
+                soft_cap=traits.attention_cap,
+                sinks=self.sinks(index),
+                temperatures=None if temperatures is None else temperatures.table(context),
+                key_scale=scales.keys,
+                value_scale=scales.values,
             )
         return layers
 
@@ -98,9 +102,13 @@ class Projections:
         info, names = self.info, self.traits.names
         if not info.kv_cache_dtype.startswith("float8"):
             return CacheScales()
-        reads = info.heads[layer].reads
+        reads = info.attention_layers[layer].reads
         cache = f"{names.layer.format(layer if reads is None else reads)}{names.attention}"
         return cache_scales(self.weights, self.config, cache)
+
+    def angles(self, layer: int, elements: int) -> NDArray[np.float32]:
+        """The rotary table of a layer, [positions, elements]: see :attr:`LayerAttention.angles`."""
+        return self._angles(elements, self.rotary[layer])
 
     def _angles(self, dim: int, rotary: Mapping[str, Any] | None) -> NDArray[np.float32]:
         """Angles of all positions, after the angles of short sequences where those differ.
@@ -123,7 +131,7 @@ class Projections:
 
     def rotations(self, layer: int) -> tuple[Rotation, ...]:
         """Rotations of queries and keys before their norms; none where attention rotates them."""
-        rotary, heads = self.rotary[layer], self.info.heads[layer]
+        rotary, heads = self.rotary[layer], self.info.attention_layers[layer]
         if rotary is None or not self.traits.qk_norm_behind:
             return ()
         count = (self.info.num_heads + heads.kv_heads) // self.parts.ranks
@@ -143,29 +151,32 @@ class Projections:
         bias = self.weights.vector(f"{name}.bias", width) if traits.norm_bias else None
         return self.parts.layer_norm(weight, bias, traits.epsilon)
 
-    def qkv(self, layer: int, attention: str) -> Linear:
-        """From hidden states to queries, keys and values; ``attention`` begins the names.
+    def qkv(self, layer: int, attention: str) -> tuple[Linear, tuple[Linear, ...]]:
+        """From hidden states to queries, keys and values; ``attention`` begins the names. And to
+        the gates of attention's output: one layer, or none.
 
         To queries alone where the layer reads another one's keys and values.
         """
-        names, info, heads = self.traits.names.qkv, self.info, self.info.heads[layer]
-        has_bias = self.traits.qkv_bias
+        names, info, heads = self.traits.names.qkv, self.info, self.info.attention_layers[layer]
+        has_bias, gates = self.traits.qkv_bias, self.traits.attention_gates
+        gated = gates is not None and gates.name is None
         queries, kv = info.num_heads * heads.head_dim, heads.size
         if self.traits.qkv_by_head:
             weight, bias = self._outputs(
                 {f"{attention}{names[0]}": queries + 2 * kv}, has_bias=has_bias
             )
             groups = heads.kv_heads // self.parts.ranks
-            by_kind = by_kind_order(heads.head_dim, groups, info.num_heads // heads.kv_heads)
-            weight = weight.reordered(by_kind)
-            bias = None if bias is None else bias[by_kind]
+            own = queries // heads.kv_heads, heads.head_dim, heads.head_dim
+            apart = by_kind(groups, own)
+            weight = weight.reordered(apart)
+            bias = None if bias is None else bias[apart]
         elif len(names) == 1:
             name, widths = f"{attention}{names[0]}", (queries, kv, kv)
             weight = self.weights.fused(self._weight(name), widths, info.hidden_size)
             bias = self.weights.fused_vector(f"{name}.bias", widths) if has_bias else None
         else:
             query, key, value = (f"{attention}{name}" for name in names)
-            rows = {query: queries}
+            rows = {query: queries * (2 if gated else 1)}
             if kv:
                 rows |= {key: kv}
             if kv and layer not in self.traits.keys_are_values:
@@ -175,6 +186,13 @@ class Projections:
                 shared = kv // self.parts.ranks
                 weight = weight.repeating_last(shared)
                 bias = None if bias is None else np.concatenate((bias, bias[-shared:]))
+        to_gates: tuple[Linear, ...] = ()
+        if gated:
+            weight, bias, to_gates = self._without_gates(weight, bias, queries, heads.head_dim)
+        elif gates is not None:
+            width = info.num_heads if gates.by_head else queries
+            given, _ = self._outputs({f"{attention}{gates.name}": width}, has_bias=False)
+            to_gates = (self.parts.linear(given),)
         order = self._order(layer)
         if order is not None:
             ranks, dim = self.parts.ranks, heads.head_dim
@@ -182,7 +200,21 @@ class Projections:
             rows_in_order = rows_order(order, count, kv // ranks)
             weight = weight.reordered(rows_in_order)
             bias = None if bias is None else bias[rows_in_order]
-        return self.parts.linear(weight, bias)
+        return self.parts.linear(weight, bias), to_gates
+
+    def _without_gates(
+        self, weight: Matrix, bias: NDArray[Any] | None, queries: int, dim: int
+    ) -> tuple[Matrix, NDArray[Any] | None, tuple[Linear, ...]]:
+        """Weight and bias without the gates behind each head's queries, and the layer of those."""
+        queries //= self.parts.ranks
+        both, kv = weight.split([2 * queries, weight.shape[0] - 2 * queries])
+        apart = by_kind(queries // dim, (dim, dim))
+        own, gates = both.reordered(apart).split([queries, queries])
+        if bias is None:
+            return own.above(kv), None, (self.parts.linear(gates),)
+        own_bias, gates_bias = bias[: 2 * queries][apart].reshape(2, queries)
+        rest = np.concatenate((own_bias, bias[2 * queries :]))
+        return own.above(kv), rest, (self.parts.linear(gates, gates_bias),)
 
     def qk_norm(self, layer: int, attention: str) -> tuple[HeadNorm, ...]:
         """The norms of queries and keys, and perhaps values; none where they are not normalized."""
@@ -190,7 +222,7 @@ class Projections:
         kind, layers = self.traits.qk_norm, self.traits.qk_norm_layers
         if kind is None or (layers is not None and layer not in layers):
             return ()
-        heads, ranks = info.heads[layer], self.parts.ranks
+        heads, ranks = info.attention_layers[layer], self.parts.ranks
 
         def weight(name: str, count: int) -> NDArray[Any]:
             if kind == "plain":
@@ -218,7 +250,7 @@ class Projections:
 
     def out(self, layer: int, attention: str) -> Linear:
         """From attention's output to hidden states."""
-        width = self.info.num_heads * self.info.heads[layer].head_dim
+        width = self.info.num_heads * self.info.attention_layers[layer].head_dim
         return self._inputs(f"{attention}{self.traits.names.out}", width, self.traits.out_bias)
 
     def gate_up(self, mlp: str, inner: int) -> Linear:
@@ -283,7 +315,7 @@ class Projections:
         return weight.astype(np.float32) + np.float32(offset) if offset else weight
 
     def _order(self, layer: int) -> Order | None:
-        rotary, dim = self.rotary[layer], self.info.heads[layer].head_dim
+        rotary, dim = self.rotary[layer], self.info.attention_layers[layer].head_dim
         rotated = 0 if rotary is None else rotated_elements(rotary, dim)
         interleaved = self.traits.interleaved
         return head_order(dim, rotated, interleaved=interleaved)

@@ -1,11 +1,15 @@
 """Reads what families have in common from a config.json, and refuses what no part is there for."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pyengine.errors import ModelLoadError
+from pyengine.model.architectures.mixers.mixer import Mixer
 from pyengine.model.architectures.parts import ACTIVATIONS, Activation
+from pyengine.model.cache_layers import CacheLayer, Keys
 from pyengine.model.positions import rotary_parameters
+from pyengine.model.windows import layer_windows
 
 
 def common(
@@ -34,6 +38,55 @@ def renamed(config: Mapping[str, Any], **names: str) -> dict[str, Any]:
     """
     own = {usual: config.get(theirs) for usual, theirs in names.items()}
     return {**config, **{usual: value for usual, value in own.items() if value is not None}}
+
+
+def with_defaults(config: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
+    """A config.json that says what it leaves out, or leaves null.
+
+    Args:
+        config: A model's config.json.
+        defaults: What its class in transformers has there.
+    """
+    return defaults | {name: value for name, value in config.items() if value is not None}
+
+
+def keys_beside(
+    config: Mapping[str, Any],
+    mixers: Sequence[Mixer | None],
+    windows: Sequence[int | None] | None = None,
+) -> tuple[CacheLayer, ...]:
+    """What the layers of a model keep: where they have a mixer what that keeps, else keys and
+    values.
+
+    Args:
+        config: A model's config.json.
+        mixers: The mixers of each layer; None in the place of a layer's: it attends.
+        windows: The windows of each layer that attends; None: they have none.
+
+    Raises:
+        ModelLoadError: config.json lacks heads.
+    """
+    keys = keys_of_layers(config, [None] * len(mixers) if windows is None else windows)
+    return tuple(
+        own if mixer is None else mixer.keeps for own, mixer in zip(keys, mixers, strict=True)
+    )
+
+
+def layers_of_kinds(config: Mapping[str, Any], *known: str) -> list[str]:
+    """The kind of each layer, as ``layer_types`` says.
+
+    Raises:
+        ModelLoadError: It is no list of as many of the ``known`` kinds as there are layers.
+    """
+    kinds, layers = config.get("layer_types"), layer_count(config)
+    if not isinstance(kinds, list) or len(kinds) != layers:
+        raise ModelLoadError(f"config.json: 'layer_types' must name {layers} layers, not {kinds!r}")
+    unknown = sorted({str(kind) for kind in kinds} - set(known))
+    if unknown:
+        raise ModelLoadError(
+            f"layers of {unknown[0]!r} are not supported; there are: {', '.join(known)}"
+        )
+    return kinds
 
 
 def activation(name: str) -> Activation:
@@ -88,9 +141,57 @@ def refuse(config: Mapping[str, Any], *names: str) -> None:
             )
 
 
+def require(config: Mapping[str, Any], name: str, *values: Any) -> None:
+    """Check that config.json has one of ``values`` by this name, or nothing.
+
+    Raises:
+        ModelLoadError: It has another one.
+    """
+    value = config.get(name)
+    if value is not None and value not in values:
+        raise ModelLoadError(
+            f"config.json: {name!r} of {value!r} is not supported; there is: "
+            f"{', '.join(map(repr, values))}"
+        )
+
+
 def layer_count(config: Mapping[str, Any]) -> int:
     """How many layers a model has; a config.json was checked to say so."""
     return int(config["num_hidden_layers"])
+
+
+def keys_of_layers(
+    config: Mapping[str, Any],
+    windows: Sequence[int | None] | None = None,
+    *,
+    chunked: bool = False,
+) -> tuple[Keys, ...]:
+    """What the layers of a model keep that all attend, with the heads that config.json gives all.
+
+    Args:
+        config: A model's config.json.
+        windows: That of each layer; None: as config.json says.
+        chunked: Windows are chunks.
+
+    Raises:
+        ModelLoadError: config.json lacks heads, or has windows that are not supported.
+    """
+    heads, hidden = count(config, "num_attention_heads"), count(config, "hidden_size")
+    kv_heads = config.get("num_key_value_heads")
+    dim = config.get("head_dim")
+    keys = Keys(
+        heads if kv_heads is None else count(config, "num_key_value_heads"),
+        hidden // heads if dim is None else count(config, "head_dim"),
+    )
+    if not keys.head_dim:
+        raise ModelLoadError(
+            f"config.json: 'hidden_size' of {hidden} is less than 'num_attention_heads', {heads}"
+        )
+    if windows is None:
+        windows = layer_windows(config, layer_count(config))
+    return tuple(
+        replace(keys, window=window, chunked=chunked and window is not None) for window in windows
+    )
 
 
 def dense_first_layers(config: Mapping[str, Any], first: int = 0) -> frozenset[int]:
@@ -141,7 +242,7 @@ def layer_types(config: Mapping[str, Any], pattern: int | None = None) -> list[s
     Args:
         config: A model's config.json.
         pattern: Where config.json has neither ``layer_types`` nor ``sliding_window_pattern``, every
-            so many layers one is full; None: all are.
+            that many layers one is full; None: all are.
 
     Raises:
         ModelLoadError: There is another kind, or there are not as many as layers.

@@ -60,7 +60,7 @@ def rotary_table(
         config: A model's config.json.
         head_dim: Elements of a head.
         context: Positions.
-        parameters: Those of a layer, as :func:`rotary_parameters` gives them; None: config.json's.
+        parameters: A layer's parameters, from :func:`rotary_parameters`; None: config.json's.
 
     Raises:
         ModelLoadError: Another scaling, one for each kind of layer, or a parameter that is missing

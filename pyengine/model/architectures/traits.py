@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pyengine.model.architectures.experts import Routing
+from pyengine.model.architectures.mixers.mixer import Mixer
 from pyengine.model.architectures.parts import SILU, Activation
-from pyengine.model.layer_heads import LayerHeads
+from pyengine.model.architectures.temperatures import Temperatures
+from pyengine.model.cache_layers import CacheLayer
 
 
 @dataclass(frozen=True)
@@ -18,9 +17,10 @@ class Names:
 
     Attributes:
         embedding: The table of tokens.
+        embedding_norm: The norm of what comes from it; None: there is none.
         layer: What a layer's names begin with.
         norm: The last norm.
-        head: Of the logits, where it is not the table.
+        head: The head of the logits, where it is not the table.
         attention: What attention's names begin with.
         qkv: Queries, keys and values; one name where a file has one weight of all three.
         out: Attention's output.
@@ -58,6 +58,7 @@ class Names:
     after_attention: str | None = None
     before_mlp: str | None = "post_attention_layernorm"
     after_mlp: str | None = None
+    embedding_norm: str | None = None
 
 
 NORMS_AFTER = Names(
@@ -90,6 +91,10 @@ class ExpertNames:
     interleaved: bool = False
 
 
+STACKED = ExpertNames(gate_up=("experts.gate_up_proj[{}]",), down="experts.down_proj[{}]")
+"""Of files that have the weights of all experts of a layer in one tensor, outputs by inputs."""
+
+
 @dataclass(frozen=True)
 class Beside:
     """A mixture that stands beside the layer's dense feed-forward layer (Gemma 4).
@@ -120,7 +125,8 @@ class Mixture:
         mlp: What the names of a layer's experts begin with.
         router: The router's name.
         router_bias: Whether the router has a bias.
-        names: Of the experts' weights.
+        names: The names of the experts' weights.
+        stacked: Their names where a file has all of a layer's in one tensor, if it may.
         bias: The name of what is added to scores where experts are chosen; None: nothing is.
         scales: The name of what multiplies each expert's weight; None: nothing does.
         shared: The name of the expert that all tokens go through; None: there is none.
@@ -137,12 +143,57 @@ class Mixture:
     router: str = "gate"
     router_bias: bool = False
     names: ExpertNames = field(default_factory=ExpertNames)
+    stacked: ExpertNames | None = None
     bias: str | None = None
     scales: str | None = None
     shared: str | None = None
     shared_inner: int = 0
     shared_gate: str | None = None
     beside: Beside | None = None
+
+
+@dataclass(frozen=True)
+class AttentionGates:
+    """Sigmoids that multiply what attention gives, before its output is projected.
+
+    Attributes:
+        name: The layer that gives them; None: the projection of queries gives one for each of their
+            elements, those of a head behind its queries.
+        by_head: The layer gives one for each head, not for each element.
+    """
+
+    name: str | None = None
+    by_head: bool = True
+
+
+@dataclass(frozen=True)
+class AttentionBeside:
+    """Layers attend beside their mixers: both read the same, and what they give is added.
+
+    Attributes:
+        attended: Multiplies what attention gives.
+        mixed: Multiplies what the mixer gives.
+    """
+
+    attended: float = 1.0
+    mixed: float = 1.0
+
+
+@dataclass(frozen=True)
+class NormedResidual:
+    """Hidden states go on as the norm before a block leaves them, and what the block adds to these.
+
+    Attributes:
+        mixed: Multiplies what attention, or another mixer, read.
+        mixer: Multiplies what it adds.
+        fed: Multiplies what the feed-forward layer read.
+        feed: Multiplies what it adds.
+    """
+
+    mixed: float = 1.0
+    mixer: float = 1.0
+    fed: float = 1.0
+    feed: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -154,7 +205,7 @@ class LayerInputs:
         vocab: Rows of their table.
         table: The name of the table, of all layers side by side.
         projection: From embeddings to the same.
-        norm: Of each layer's part of that.
+        norm: The norm of each layer's part of that.
         gate: In a layer, from hidden states.
         out: In a layer, to hidden states.
         after: The norm of that.
@@ -186,30 +237,11 @@ class PositionTable:
 
 
 @dataclass(frozen=True)
-class Temperatures:
-    """Scores of a query are multiplied by 1 + scale * log(1 + floor((position + first) / every)).
-
-    (Nakanishi, "Scalable-Softmax Is Superior for Attention", 2025, as Llama 4 has it.)
-    """
-
-    scale: float
-    every: float
-    first: int = 0
-
-    def table(self, context: int) -> NDArray[np.float32]:
-        """By position, float32 [context]."""
-        positions = np.arange(context, dtype=np.float32) + np.float32(self.first)
-        steps = np.floor(positions / np.float32(self.every))
-        factors: NDArray[np.float32] = np.log1p(steps) * np.float32(self.scale) + np.float32(1)
-        return factors
-
-
-@dataclass(frozen=True)
 class Traits:
     """Differences of a family from Llama, whose traits are the defaults.
 
     Attributes:
-        names: Of its weights.
+        names: The names of its weights.
         tied: Whether the head is the table of tokens.
         head_bias: Whether the head has a bias.
         qkv_bias: Whether queries, keys and values have a bias.
@@ -221,22 +253,31 @@ class Traits:
         norm_bias: Norms have a bias, too; of those that subtract the mean.
         norm_weight: Norms have a weight; without one they only normalize.
         norm_offset: Is added to every norm's weight: 1 where a file has what differs from 1.
-        epsilon: Of norms.
+        epsilon: The epsilon of norms.
         qk_norm: Queries and keys are normalized before they are rotated: each head, all heads of
             a token as one, or each head without a weight.
         qk_norm_layers: The layers in which they are; None: all.
         qk_norm_behind: They are normalized behind their rotation.
         v_norm: Each head of values is normalized, too, without a weight.
-        heads: The key and value heads of each layer, where they differ; empty: config.json's.
+        layers: What each layer keeps of a sequence; empty: keys and values of config.json's heads
+            and windows, see :func:`pyengine.model.architectures.reading.keys_of_layers`.
+        mixers: What layers have in the place of attention; None in the place of a layer's: it
+            attends. Empty: all attend.
+        lone: What the only block of a layer is: the one that mixes tokens, or the feed-forward one;
+            None in the place of a layer's: it has both. Empty: all have.
+        attention_beside: How layers with a mixer attend, too; None: they do not.
+        mixer_names: The names of their layers, where those of layers that attend differ.
+        normed_residual: Of each layer, where what a norm leaves goes on; empty: what was before it
+            does.
+        attention_gates: What multiplies attention's output; None: nothing does.
         keys_are_values: Layers without a projection of values: those are what keys are before
             they are normalized.
-        windows: The window of each layer; empty: as config.json says.
-        chunks: The positions of a chunk that a layer's queries do not see beyond, by layer; empty:
-            there are none.
         parallel: Attention and the feed-forward layer both read what the layer is given, and both
             are added.
-        activation: Of the feed-forward layer.
+        activation: The activation of the feed-forward layer.
         gated: Whether the feed-forward layer has gates.
+        gate_scale: Multiplies them; of dense layers that have them.
+        feed_scale: Multiplies what dense feed-forward layers add.
         inner: The width of each layer's dense feed-forward layer; empty: config.json's.
         mixture: The experts of the feed-forward layers; None: there are none.
         inputs: What each layer gets of a token beside its hidden states; None: nothing.
@@ -270,13 +311,19 @@ class Traits:
     qk_norm_layers: frozenset[int] | None = None
     qk_norm_behind: bool = False
     v_norm: bool = False
-    heads: tuple[LayerHeads, ...] = ()
+    layers: tuple[CacheLayer, ...] = ()
+    mixers: tuple[Mixer | None, ...] = ()
+    lone: tuple[Literal["mixes", "feeds"] | None, ...] = ()
+    attention_beside: AttentionBeside | None = None
+    mixer_names: Names | None = None
+    normed_residual: tuple[NormedResidual, ...] = ()
+    attention_gates: AttentionGates | None = None
     keys_are_values: frozenset[int] = frozenset()
-    windows: tuple[int | None, ...] = ()
-    chunks: tuple[int | None, ...] = ()
     parallel: bool = False
     activation: Activation = SILU
     gated: bool = True
+    gate_scale: float = 1.0
+    feed_scale: float = 1.0
     inner: tuple[int, ...] = ()
     mixture: Mixture | None = None
     inputs: LayerInputs | None = None
@@ -290,3 +337,16 @@ class Traits:
     branch_scale: float = 1.0
     logits_scale: float = 1.0
     logits_cap: float | None = None
+
+    def mixer(self, layer: int) -> Mixer | None:
+        """What a layer has in the place of attention; None: it attends."""
+        return self.mixers[layer] if self.mixers else None
+
+    def has(self, block: Literal["mixes", "feeds"], layer: int) -> bool:
+        """Whether a layer has the block that mixes tokens, or the feed-forward one."""
+        return not self.lone or self.lone[layer] in (None, block)
+
+    def names_of(self, layer: int) -> Names:
+        """The names of a layer's weights."""
+        own = self.mixer_names
+        return self.names if own is None or self.mixer(layer) is None else own

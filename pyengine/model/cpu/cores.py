@@ -1,16 +1,24 @@
 """How many cores this process may use."""
 
+import math
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 TOPOLOGY = Path("/sys/devices/system/cpu")
+GROUPS = Path("/sys/fs/cgroup")
+OWN_GROUPS = Path("/proc/self/cgroup")
 
 
-def physical_cores(topology: Path = TOPOLOGY) -> int:
-    """Cores among the processors that the process may run on; threads of one core count once.
+def usable_cores(
+    topology: Path = TOPOLOGY, groups: Path = GROUPS, own_groups: Path = OWN_GROUPS
+) -> int:
+    """Cores that the process may use: of its processors, within the quota of its control groups.
 
-    Threads of one core share its arithmetic units: a second one of a kernel gains nothing.
+    Threads of one core count once, since they share its arithmetic units: a second one of a kernel
+    gains nothing. A quota, as containers have it, stops all threads for the rest of each period
+    once it is used up, so more threads than it allows only wait for one another.
     """
     cores = set()
     for processor in os.sched_getaffinity(0):
@@ -18,4 +26,34 @@ def physical_cores(topology: Path = TOPOLOGY) -> int:
         with suppress(OSError):
             core = (topology / f"cpu{processor}/topology/thread_siblings_list").read_text()
         cores.add(core)
-    return len(cores)
+    quota = min(_quotas(groups, own_groups), default=math.inf)
+    return max(1, min(len(cores), math.ceil(quota) if quota < math.inf else len(cores)))
+
+
+def _quotas(groups: Path, own_groups: Path) -> Iterator[float]:
+    """The quotas in CPUs of the process's control groups and of those around them."""
+    try:
+        lines = own_groups.read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, name = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        # Version 2 has one tree, version 1 one for each set of controllers.
+        tree = groups / controllers if controllers else groups
+        own = tree / name.lstrip("/")
+        # In a container the name may be that outside, and the tree begins at its own group.
+        for group in {tree, own, *(each for each in own.parents if tree in each.parents)}:
+            yield from _quota(group)
+
+
+def _quota(group: Path) -> Iterator[float]:
+    with suppress(OSError, ValueError):
+        limit, period = (group / "cpu.max").read_text().split()
+        if limit != "max":
+            yield int(limit) / int(period)
+    with suppress(OSError, ValueError):
+        limit = (group / "cpu.cfs_quota_us").read_text()
+        if int(limit) > 0:
+            yield int(limit) / int((group / "cpu.cfs_period_us").read_text())

@@ -31,7 +31,7 @@ class DraftModel:
 
         Args:
             spec: The draft model, with the pages of the model that it drafts for.
-            vocab_size: Of the model that it drafts for.
+            vocab_size: The vocabulary size of the model that it drafts for.
             layout: Of that model's steps.
             kernels: The kernels and their threads.
 
@@ -51,7 +51,6 @@ class DraftModel:
         self._passes = DraftPasses(
             layout,
             passes,
-            max_sequences=rows,
             num_blocks=spec.num_blocks,
             block_size=spec.info.block_size,
             vocab_size=min(vocab_size, spec.info.vocab_size),

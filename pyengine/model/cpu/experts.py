@@ -18,14 +18,7 @@ Pack = Callable[[Matrix, NDArray[Any] | None], CpuLinear]
 def make_experts(
     routing: Routing, weights: ExpertWeights, activation: Activation, pack: Pack
 ) -> CpuExperts:
-    """A layer's experts, with copies of their weights.
-
-    Args:
-        routing: How tokens are sent to them.
-        weights: Of this rank.
-        activation: Of the gates.
-        pack: Copies the weights of a linear layer.
-    """
+    """A layer's experts, with copies of their weights."""
     gate_up = zip_longest(weights.gate_up, weights.gate_up_bias)
     down = zip_longest(weights.down, weights.down_bias)
     return CpuExperts(
@@ -41,6 +34,7 @@ def make_experts(
         scale=routing.scale,
         groups=routing.groups,
         chosen_groups=routing.chosen_groups,
+        group_best=routing.group_best,
         weighs_inputs=routing.weighs_inputs,
         first=weights.first,
         count=weights.count,

@@ -1,6 +1,6 @@
 """The parts of models on the CPU: the Rust kernels."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -8,19 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine._core import CpuExperts, CpuKernels, CpuLinear, CpuTensor
+from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.experts import ExpertWeights, Routing
-from pyengine.model.architectures.parts import (
-    LOGITS_BYTES,
-    Activation,
-    Buffer,
-    LayerAttention,
-    check_heads,
-)
+from pyengine.model.architectures.parts import LOGITS_BYTES, Activation, LayerAttention, check_heads
+from pyengine.model.cpu.adapters import CpuAdapterSlots
 from pyengine.model.cpu.attention import Attention
 from pyengine.model.cpu.executor import Executor
 from pyengine.model.cpu.experts import make_experts
+from pyengine.model.cpu.latents import CpuLatents
 from pyengine.model.cpu.linear import pack
-from pyengine.model.cpu.norms import CpuRotation, HeadRmsNorm, LayerNorm, NoNorm, RmsNorm
+from pyengine.model.cpu.norms import (
+    CpuGatedNorm,
+    CpuRotation,
+    HeadRmsNorm,
+    LayerNorm,
+    NoNorm,
+    RmsNorm,
+)
+from pyengine.model.cpu.pool import Pool
+from pyengine.model.cpu.states import CpuStateOps
 from pyengine.model.dtypes import cpu_tensor
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.matrix import Matrix
@@ -36,14 +42,15 @@ class CpuParts:
     """The parts of a model on the CPU. One thread at a time.
 
     Attributes:
-        dtype: Of buffers, cache, and weights that are not quantized.
+        dtype: The type of buffers, cache, and weights that are not quantized.
         max_tokens: Most tokens in a step.
         max_sampled: Most rows whose logits are wanted in a step.
         logits_bytes: See :class:`pyengine.model.architectures.parts.Parts`.
         num_blocks: KV blocks.
-        weight_bytes: Of the linear layers and tables made, as they lie in memory.
+        weight_bytes: The bytes of the linear layers and tables made, as they lie in memory.
         expert_layers: The experts of each layer that has some, by its number.
         executor: Takes the calls of the parts.
+        adapters: The adapters of the model; None where it has none.
     """
 
     ranks = 1
@@ -56,7 +63,9 @@ class CpuParts:
         max_tokens: int,
         max_sampled: int,
         num_blocks: int,
+        adapters: CpuAdapterSlots | None = None,
     ) -> None:
+        self.adapters = adapters
         self.dtype = dtype
         self.max_tokens = max_tokens
         self.max_sampled = max_sampled
@@ -67,6 +76,7 @@ class CpuParts:
         self._tables: WeakKeyDictionary[Matrix, CpuLinear] = WeakKeyDictionary()
         self.expert_layers: dict[int, CpuExperts] = {}
         self.executor = Executor(kernels)
+        self._pool: Pool | None = None
 
     def buffer(self, rows: int, width: int) -> Buffer:
         """Zeros [rows, width]."""
@@ -83,9 +93,18 @@ class CpuParts:
 
     def linear(
         self, weight: Matrix, bias: NDArray[Any] | None = None, *, reduce: bool = False
-    ) -> "Linear":
+    ) -> "Linear | AdaptedLinear":
         """By a Rust kernel, in integers where the weights are."""
-        return Linear(self.executor, self._pack(weight, bias))
+        linear = Linear(self.executor, self._pack(weight, bias))
+        number = None if self.adapters is None else self.adapters.layer(weight)
+        if self.adapters is None or number is None:
+            return linear
+        return AdaptedLinear(self.executor, linear, self.adapters, number)
+
+    def linear_by_head(self, weights: Sequence[Matrix]) -> "LinearByHead":
+        """By a Rust kernel, a head at a time on each thread."""
+        packed = CpuLinear.stacked([self._pack(weight) for weight in weights])
+        return LinearByHead(self.executor, packed, len(weights))
 
     def head(self, weight: Matrix, info: ModelInfo, bias: NDArray[Any] | None = None) -> "Linear":
         """The whole vocabulary."""
@@ -149,10 +168,32 @@ class CpuParts:
         """A copy of ``values`` in the parts' data type."""
         return np.array(values, self.dtype)
 
-    def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> Attention:
+    def attention(self, info: ModelInfo, layers: Mapping[int, LayerAttention]) -> Attention:
         """By a Rust kernel, over a cache of the parts' data type."""
         check_heads(info, 8)
-        return Attention(self.executor, info, layers, self.num_blocks, self.dtype)
+        return Attention(self.executor, info, layers, self.pool(info))
+
+    def pool(self, info: ModelInfo) -> Pool:
+        """The memory of keys, values and states of the model that the parts are for."""
+        if self._pool is None:
+            self._pool = Pool(info, self.num_blocks, self.dtype)
+        return self._pool
+
+    def latents(self, info: ModelInfo) -> CpuLatents:
+        """By a Rust kernel, over latents of the parts' data type in the pool."""
+        return CpuLatents(self.executor, info, self.pool(info), self.dtype)
+
+    def states(self, info: ModelInfo) -> CpuStateOps:
+        """By Rust kernels, over the slots of the pool."""
+        return CpuStateOps(self.executor, info)
+
+    def gated_norm(
+        self, weight: NDArray[Any], epsilon: float, group: int, *, gate_first: bool
+    ) -> CpuGatedNorm:
+        """By a Rust kernel."""
+        return CpuGatedNorm(
+            self.executor, self.vector(weight), epsilon, group, gate_first=gate_first
+        )
 
     def gather(
         self, source: Buffer, index: CpuTensor, out: Buffer, rows: int, first: int = 0
@@ -208,6 +249,38 @@ class Linear:
     def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
         """[rows, in] -> ``out`` [rows, out]."""
         self._executor.program.linear(self._packed, x.kernel, out.kernel)
+
+
+class LinearByHead:
+    """x W^T of each head. A row's results do not depend on what other rows there are."""
+
+    def __init__(self, executor: Executor, packed: CpuLinear, heads: int) -> None:
+        self._executor = executor
+        self._packed = packed
+        self._heads = heads
+
+    def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
+        """The first columns of ``x`` -> ``out`` [rows, heads * out]."""
+        columns = cpu_tensor(x.tensor[:, : self._heads * self._packed.inputs])
+        self._executor.program.linear_by_head(self._packed, columns, out.kernel, self._heads)
+
+
+class AdaptedLinear:
+    """A linear layer that adapters change."""
+
+    def __init__(
+        self, executor: Executor, linear: Linear, adapters: CpuAdapterSlots, number: int
+    ) -> None:
+        """``number`` is the layer's among ``adapters``."""
+        self._executor = executor
+        self._linear = linear
+        self._adapters = adapters
+        self._number = number
+
+    def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
+        """[rows, in] -> ``out`` [rows, out]; the rows are the step's tokens."""
+        self._linear(x, out, rows)
+        self._adapters.record(self._executor.program, self._number, x, out)
 
 
 class CpuExpertLayer:

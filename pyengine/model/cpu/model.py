@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine._core import CpuKernels, CpuProgram, CpuStep, CpuTensor, StepLayout
+from pyengine._core import CpuKernels, CpuProgram, CpuStates, CpuStep, CpuTensor, StepLayout
 from pyengine.logits_processors import StepProcessing
 from pyengine.model.architectures import Architecture, find_architecture
-from pyengine.model.architectures.parts import Buffer
+from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.batch import StepBuffers
+from pyengine.model.cpu.adapters import CpuAdapterSlots
 from pyengine.model.cpu.attention import CpuStepTensors
 from pyengine.model.cpu.layers import CpuParts
 from pyengine.model.cpu.sampler import Sampler
@@ -28,8 +29,9 @@ class CpuModel:
     Attributes:
         buffers: What it reads.
         sampler: Chooses the tokens.
-        num_parameters: Of the model.
-        weight_bytes: Of its linear layers and tables, in memory.
+        adapters: The adapters of the model.
+        num_parameters: The number of parameters of the model.
+        weight_bytes: The bytes of its linear layers and tables, in memory.
         programs: Its forward pass, its logits, its last hidden states and its logits of prompts,
             recorded.
     """
@@ -45,7 +47,7 @@ class CpuModel:
 
         Args:
             spec: The model and its cache.
-            layout: Of the step buffers.
+            layout: The layout of the step buffers.
             kernels: The kernels and their threads.
             progress: Called with (bytes loaded, bytes in all).
 
@@ -55,36 +57,20 @@ class CpuModel:
         build = find_architecture(spec.info.architecture)
         self.buffers = buffers = StepBuffers(layout)
         self.sampler = Sampler(kernels, buffers)
-        self._step = CpuStepTensors(
-            CpuTensor(buffers.token_ids),
-            CpuTensor(buffers.positions),
-            CpuTensor(buffers.logit_token),
-            CpuTensor(buffers.pool_token),
-            CpuTensor(buffers.prompt_token),
-            [
-                CpuStep(
-                    buffers.header,
-                    buffers.positions,
-                    table.slot_mapping,
-                    buffers.query_start,
-                    table.kv_length,
-                    table.page_indptr,
-                    buffers.page_indices,
-                )
-                for table in buffers.page_tables
-            ],
-        )
+        self.adapters = CpuAdapterSlots(buffers)
         self._parts = CpuParts(
             kernels,
             FLOATS[spec.info.dtype],
             max_tokens=len(buffers.token_ids),
             max_sampled=len(buffers.logit_row),
             num_blocks=spec.num_blocks + spec.spare_pages,
+            adapters=self.adapters,
         )
         with open_weights(spec, progress=progress) as weights:
             self._model: Architecture = build(spec.info, spec.config, weights, self._parts)
             self.num_parameters = weights.num_parameters
         self.weight_bytes = self._parts.weight_bytes
+        self._step = step_tensors(buffers, self._parts.pool(spec.info).states, spec.info.max_draft)
         self.programs = self._record()
 
     def _record(self) -> tuple[CpuProgram, CpuProgram, CpuProgram, CpuProgram]:
@@ -150,6 +136,53 @@ class CpuModel:
             self.programs[2].run(count, first)
             pooled, begin = np.unique(row_of[first : first + count], return_index=True)
             sums[pooled] += np.add.reduceat(states[:count].astype(np.float32), begin, axis=0)
+
+
+def step_tensors(
+    buffers: StepBuffers, states: NDArray[np.float32], max_draft: int
+) -> CpuStepTensors:
+    """The views of ``buffers`` that kernels read.
+
+    Args:
+        buffers: The buffers of the steps.
+        states: float32 [slots, floats]: see :class:`pyengine.model.cpu.pool.Pool`.
+        max_draft: Most drafts of a row that states have room for.
+    """
+    attention = [
+        CpuStep(
+            buffers.header,
+            buffers.positions,
+            table.slot_mapping,
+            buffers.query_start,
+            table.kv_length,
+            table.page_indptr,
+            buffers.page_indices,
+        )
+        for table in buffers.page_tables
+    ]
+    states_of_rows = None
+    if len(states):
+        states_of_rows = CpuStates(
+            buffers.header,
+            buffers.query_start,
+            buffers.state_slot,
+            buffers.state_source,
+            buffers.state_accepted,
+            buffers.state_drafts,
+            buffers.snapshot_slot,
+            buffers.snapshot_tokens,
+            states,
+            max_draft,
+        )
+    return CpuStepTensors(
+        CpuTensor(buffers.token_ids),
+        CpuTensor(buffers.positions),
+        CpuTensor(buffers.logit_token),
+        CpuTensor(buffers.pool_token),
+        CpuTensor(buffers.prompt_token),
+        attention,
+        states_of_rows,
+    )
 
 
 def process(

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine.model.architectures.parts import Buffer, Step
+from pyengine.model.architectures.buffer import Buffer
+from pyengine.model.architectures.parts import Step
 from pyengine.model.cpu.executor import Executor
 from pyengine.model.dtypes import cpu_tensor
 
@@ -50,6 +51,37 @@ class LayerNorm:
             self._bias,
             self._epsilon,
             out.kernel,
+        )
+
+
+class CpuGatedNorm:
+    """Root mean square normalization of neighbours, with a gate before or behind it."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        weight: NDArray[Any],
+        epsilon: float,
+        group: int,
+        *,
+        gate_first: bool,
+    ) -> None:
+        self._executor = executor
+        self._weight = cpu_tensor(weight)
+        self._epsilon = epsilon
+        self._group = group
+        self._gate_first = gate_first
+
+    def __call__(self, x: Buffer, gates: Buffer, rows: int) -> None:
+        """Change ``x`` [rows, width] in place, by ``gates`` of the same shape."""
+        self._executor.program.gated_norm(
+            x.kernel,
+            gates.kernel,
+            self._weight,
+            self._epsilon,
+            group=self._group,
+            function="silu",
+            gate_first=self._gate_first,
         )
 
 

@@ -8,8 +8,9 @@ from types import MappingProxyType
 import numpy as np
 
 from pyengine._core import CpuKernels, StepLayout
+from pyengine.model.adapters.peft import AdapterFile
 from pyengine.model.batch import BufferRing, StepBuffers
-from pyengine.model.cpu.cores import physical_cores
+from pyengine.model.cpu.cores import usable_cores
 from pyengine.model.cpu.draft import DraftModel
 from pyengine.model.cpu.model import CpuModel
 from pyengine.model.progress import Progress
@@ -28,7 +29,7 @@ def default_threads(spec: ModelSpec) -> int:
     """Threads of a step unless configured: one for each core, or one for a tiny model."""
     weights = weight_bytes(spec.info.folder, spec.config)
     tiny = weights < ONE_THREAD_BYTES and not spec.dummy
-    return 1 if tiny else physical_cores()
+    return 1 if tiny else usable_cores()
 
 
 class CpuStepHandle:
@@ -85,12 +86,10 @@ class CpuRunner:
 
     Attributes:
         overlap: 0: launch computes.
-        moves_rows: No step is in flight when the next is planned.
         notes: What the weights take, by name, in words.
     """
 
     overlap = 0
-    moves_rows = False
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class CpuRunner:
 
         Args:
             spec: The model and its cache.
-            layout: Of the step buffers.
+            layout: The layout of the step buffers.
             max_sequences: Slots of the sequence table.
             threads: CPU threads of a step.
             progress: Called with (bytes loaded, bytes in all).
@@ -122,7 +121,7 @@ class CpuRunner:
             DraftModel(spec.draft, spec.info.vocab_size, layout, kernels) if spec.draft else None
         )
         size = f"{model.weight_bytes / 2**20:,.1f} MiB"
-        self.notes: Mapping[str, str] = MappingProxyType({"weights": size})
+        self.notes: Mapping[str, str] = MappingProxyType({"weights": size} | spec.notes)
         self._ring = BufferRing(1, lambda: model.buffers)
         self._last_token = np.zeros(max_sequences, np.int32)
         self.info: ModelInfo = replace(spec.info, num_parameters=model.num_parameters)
@@ -163,6 +162,10 @@ class CpuRunner:
             raise
         handle.forward_is_over()
         return handle
+
+    def set_adapter(self, slot: int, adapter: AdapterFile | None) -> int:
+        """Put an adapter, or none, into a slot."""
+        return 0 if self._model is None else self._model.adapters.set(slot, adapter)
 
     def expert_load(self) -> list[ExpertLoad]:
         """As of now."""

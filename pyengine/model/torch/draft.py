@@ -9,11 +9,7 @@ return to the host.
     pass 2   D                       the second draft for a
 
 The host lays a pass out while the device works on the one before: it knows where tokens are, only
-not which. Of a row that was planned ahead it does not know where, either: the passes are laid out
-as the row is, and moved as it is::
-
-    step     u D D             laid out behind three drafts: assumed_drafts 3
-    pass 1   b u               both from the verification of the step before: b comes before u
+not which.
 
 Drafts are sampled by each row's own rules, with the noise of its own seed and positions,
 as :mod:`pyengine.model.cpu.draft` does on the CPU; masks and penalties do not apply to them.
@@ -82,9 +78,9 @@ class TorchDraft(TorchRunner):
         Args:
             model: The draft model, made for :func:`pass_layout`.
             spec: Its dimensions and data types, and the pages of both models.
-            layout: Of the larger model's steps.
+            layout: The layout of the larger model's steps.
             queue: Where both models work.
-            vocab_size: Of the larger model.
+            vocab_size: The vocabulary size of the larger model.
             max_sequences: Slots of the sequence table.
             max_draft: Most drafts of a row.
             graphs: Keeps the graphs of its passes.
@@ -105,7 +101,6 @@ class TorchDraft(TorchRunner):
         self._passes = DraftPasses(
             layout,
             passes,
-            max_sequences=max_sequences,
             num_blocks=spec.num_blocks,
             block_size=info.block_size,
             vocab_size=self._vocab_size,
@@ -137,8 +132,7 @@ class TorchDraft(TorchRunner):
         Args:
             buffers: The step as it was planned; every step is shown, with drafts or without.
             step: Where it is on the device.
-            sampler: Of the larger model: what the step before chose, and how many of its drafts
-                were right.
+            sampler: The sampler of the larger model: what the step before chose.
         """
         if not self._passes.begin(buffers.memory):
             return
@@ -153,7 +147,7 @@ class TorchDraft(TorchRunner):
             if not self._passes.next_fed(buffers.memory, host_set.memory.numpy(), places.numpy()):
                 return
             one = TorchStep(self, turn, host_set)
-            self._work.forward(model, self.graphs, one, sampler.right_drafts)
+            self._work.forward(model, self.graphs, one)
             drafts = host_set.buffers.num_sampled
             if drafts:
                 self._work.sample(model, self.graphs, one, Wanted.by(host_set.buffers))

@@ -2,13 +2,16 @@
 
 import torch
 
-from pyengine._core import StepHeader, StepLayout
+from pyengine._core import StepLayout, step_numbers
+from pyengine.model.adapters.peft import AdapterFile
 from pyengine.model.architectures import Architecture, find_architecture
 from pyengine.model.spec import ModelSpec
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.device.device_step import DeviceStep
 from pyengine.model.torch.layers.parts import TorchParts
 from pyengine.model.weights.sharding import Weights
+
+_NUM_TOKENS = step_numbers()["num_tokens"]
 
 
 class TorchModel:
@@ -17,12 +20,13 @@ class TorchModel:
     It allocates nothing on the way, and always works on the same memory. One thread at a time.
 
     Attributes:
-        num_parameters: Of the whole model.
-        weight_bytes: Of this rank's weights, as the device holds them.
+        num_parameters: The number of parameters of the whole model.
+        weight_bytes: The bytes of this rank's weights, as the device holds them.
         backend: Attends.
         expert_layers: The experts of each layer that has some, by its number.
         rows_per_call: The most rows of :meth:`logits`.
-        caches: Keys and values of each slot of a page, [pages, block_size, kv heads, head_dim].
+        adapters: The adapters of the model.
+        pool: The memory of its keys, values and states.
     """
 
     def __init__(
@@ -32,9 +36,9 @@ class TorchModel:
 
         Args:
             spec: The model and its cache.
-            layout: Of the steps.
-            parts: Of the device, made for ``layout``.
-            weights: Those of the parts' rank.
+            layout: The layout of the steps.
+            parts: The parts of the device, made for ``layout``.
+            weights: The weights of the parts' rank.
 
         Raises:
             ModelLoadError: The model cannot be loaded; says why.
@@ -52,14 +56,16 @@ class TorchModel:
         self.weight_bytes = parts.transfer.nbytes
         self.backend: AttentionBackend = parts.backend
         self.expert_layers = parts.expert_layers
+        self.adapters = parts.adapters
         self._live = parts.live
-        self.caches = parts.caches
+        self.pool = parts.pool(spec.info)
         self.rows_per_call = len(self._model.logits_rows.tensor)
 
     def forward(self, step: DeviceStep, tokens: int) -> None:
         """Compute the first ``tokens`` tokens, and store their keys and values."""
+        self.adapters.step = step.host
         with torch.inference_mode():
-            self._live.copy_(step.header[StepHeader.NUM_TOKENS :][:1])
+            self._live.copy_(step.header[_NUM_TOKENS:][:1])
             self._model.forward(step, tokens)
 
     def logits(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
@@ -89,16 +95,10 @@ class TorchModel:
         states: torch.Tensor = self._model.states_rows.tensor[:rows]
         return states
 
+    def set_adapter(self, slot: int, adapter: AdapterFile | None) -> int:
+        """See :meth:`pyengine.model.runner.ModelRunner.set_adapter`."""
+        return self.adapters.set(slot, adapter)
+
     def resize_cache(self, num_blocks: int) -> None:
         """Replace the cache by an empty one of ``num_blocks`` blocks."""
-        kinds = [(keys.shape[1:], keys.dtype, keys.device) for keys, _ in self.caches]
-        # The old ones go first, and back to the device: there may be no room for both, and torch
-        # would keep what they were, in pieces that are of no use for larger ones.
-        self.caches.clear()
-        if any(device.type == "cuda" for _, _, device in kinds):
-            torch.cuda.empty_cache()
-        for rest, dtype, device in kinds:
-            keys, values = (
-                torch.zeros(num_blocks, *rest, dtype=dtype, device=device) for _ in range(2)
-            )
-            self.caches.append((keys, values))
+        self.pool.resize(num_blocks)

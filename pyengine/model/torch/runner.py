@@ -17,6 +17,7 @@ from contextlib import suppress
 
 from pyengine._core import StepLayout
 from pyengine.errors import EngineDeadError
+from pyengine.model.adapters.peft import AdapterFile
 from pyengine.model.batch import BufferRing, StepBuffers
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import Rehearsal
@@ -24,7 +25,7 @@ from pyengine.model.torch.device.clock import DeviceClock
 from pyengine.model.torch.device.device_step import DeviceStep
 from pyengine.model.torch.device.graphs import Graphs, Key
 from pyengine.model.torch.device.queue import DeviceQueue
-from pyengine.model.torch.layers.expert_counts import CountedExperts, ExpertCounts
+from pyengine.model.torch.layers.experts.counts import CountedExperts, ExpertCounts
 from pyengine.model.torch.outputs.pool import pool
 from pyengine.model.torch.outputs.prompt_scores import score_prompts
 from pyengine.model.torch.outputs.sampler import TorchSampler
@@ -42,10 +43,9 @@ class TorchRunner:
 
     Attributes:
         info: The model.
-        layout: Of the step buffers.
+        layout: The layout of the step buffers.
         num_blocks: KV blocks.
         overlap: 1 on a GPU, 0 on the CPU.
-        moves_rows: Whether rows may follow drafts that are not verified yet.
         device: The device in words.
         notes: Other facts for the summary at the start, by name, in words.
         graphs: The graphs of its steps; None if it has none.
@@ -72,7 +72,7 @@ class TorchRunner:
         Args:
             model: On the queue's device.
             info: The model's dimensions and data types.
-            layout: Of the step buffers.
+            layout: The layout of the step buffers.
             queue: Where work is queued.
             num_blocks: KV blocks of the model.
             max_sequences: Slots of the sequence table.
@@ -86,7 +86,6 @@ class TorchRunner:
         self.layout = layout
         self.num_blocks = num_blocks
         self.overlap = queue.overlap
-        self.moves_rows = model.backend.moves_rows and (draft is None or draft.moves_rows)
         self.device = device
         self.notes: Mapping[str, str] = notes or {}
         self.graphs = graphs
@@ -101,7 +100,7 @@ class TorchRunner:
             layout, queue.device, self._sets[0].buffers, shared=self.overlap == 0
         )
         self._sampler = TorchSampler(self._step, layout, max_sequences, model.rows_per_call)
-        self._work = StepWork(layout, self._step, self._sampler, draft, info.block_size)
+        self._work = StepWork(layout, self._step, self._sampler, draft)
         self._experts = ExpertCounts(expert_layers or {}, queue)
         self._unsampled: TorchStep | None = None
         if graphs is not None:
@@ -127,7 +126,7 @@ class TorchRunner:
         try:
             with self._queue.working():
                 step.start = self._queue.mark()
-                self._work.forward(model, self.graphs, step, self._sampler.right_drafts)
+                self._work.forward(model, self.graphs, step)
                 if buffers.late:
                     step.forwarded = self._queue.mark()
         except BaseException as error:
@@ -204,7 +203,6 @@ class TorchRunner:
             device.take(buffers, memory, buffers.num_pages)
             model.backend.plan(device, variant, rows, tokens, captured=False)
             self._sampler.feed()
-            self._sampler.move(self._sampler.right_drafts, self.info.block_size)
             model.forward(device, tokens)
         self._queue.finish()
 
@@ -212,6 +210,10 @@ class TorchRunner:
     def rehearsals(self) -> Sequence[Rehearsal]:
         """Steps that between them take every kernel of attention that a step may take."""
         return self._open_model().backend.rehearsals()
+
+    def set_adapter(self, slot: int, adapter: AdapterFile | None) -> int:
+        """Put an adapter, or none, into a slot."""
+        return self._open_model().set_adapter(slot, adapter)
 
     def expert_load(self) -> list[ExpertLoad]:
         """As of now where no step is in flight, else as of the call before at the latest."""

@@ -6,7 +6,7 @@ normal with the deviation that the model is initialised with: nothing overflows,
 are meaningless.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -88,9 +88,16 @@ class DummyWeights:
         """See :class:`Source`."""
         return np.full(size, 0.0 if place(name).tensor.endswith("bias") else 1.0, np.float32)
 
+    def check_all_read(self, config: Mapping[str, Any], *, some: bool = False) -> None:
+        """See :class:`Source`; there is whatever is asked for, and nothing else."""
+
     def scale(self, names: Sequence[str]) -> float | None:
         """None."""
         return None
+
+    def has(self, name: str) -> bool:
+        """None is there before it is asked for."""
+        return False
 
     def matrix(self, name: str, shape: tuple[int, int], rows: slice, columns: slice) -> Noise:
         """See :class:`Source`."""

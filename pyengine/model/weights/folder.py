@@ -1,6 +1,6 @@
 """Finds a model's files: the demo model, a folder, or a hub name. Imports no torch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,12 @@ from pyengine.errors import ModelLoadError
 from pyengine.model.progress import Progress
 from pyengine.model.weights.gguf.folder import gguf_folder
 from pyengine.model.weights.gguf.names import all_parts, is_gguf
-from pyengine.model.weights.hub import hub_folder, is_hub_name
+from pyengine.model.weights.hub import HubName, hub_folder, is_hub_name
 from pyengine.settings.config import EngineConfig
 
 # Shapes of well-known models, without weights: for ``load_format="dummy"``.
 SPECS_PATH = Path(__file__).parents[1] / "specs"
-NAMED_SPECS = ("llama-3-8b", "llama-3-70b")
+NAMED_SPECS = ("llama-3-8b", "llama-3-70b", "qwen3.5-0.8b", "qwen3.5-35b-a3b", "glm-4.7-flash")
 
 # The draft model by this name is the demo model's small sibling.
 DEMO_DRAFT = "demo"
@@ -26,11 +26,7 @@ def is_named_spec(model: str | None) -> bool:
 
 
 def config_folder(model: str | None) -> Path:
-    """The folder with the config.json of ``model``.
-
-    Raises:
-        ModelLoadError: As :func:`model_folder`.
-    """
+    """The folder with the config.json of ``model``."""
     if model is not None and is_named_spec(model):
         return SPECS_PATH / model
     return model_folder(model)
@@ -69,7 +65,8 @@ def model_folder(model: str | None, demo: str = "leave it out") -> Path:
             f"a hub name as owner/name; for the demo model {demo}",
             param="model",
         )
-    return hub_folder(model)
+    found = hub_folder(model)
+    return gguf_folder(found) if is_gguf(found) else found
 
 
 def is_here(config: EngineConfig) -> bool:
@@ -79,7 +76,11 @@ def is_here(config: EngineConfig) -> bool:
     return all(model in named or Path(str(model)).expanduser().is_dir() for model in models)
 
 
-def fetched(config: EngineConfig, progress: Progress | None = None) -> EngineConfig:
+def fetched(
+    config: EngineConfig,
+    progress: Progress | None = None,
+    check: Callable[[EngineConfig], None] = lambda config: None,
+) -> EngineConfig:
     """``config`` with the folders of models in the place of their hub names.
 
     An engine that is started again, or a process that joins it, so gets the same files, whatever
@@ -88,21 +89,52 @@ def fetched(config: EngineConfig, progress: Progress | None = None) -> EngineCon
     Args:
         config: An engine's configuration.
         progress: As of :func:`hub_folder`.
+        check: Refuses what cannot be served, given the configuration with folders that may lack the
+            weights still: it is called before a byte of them is fetched. Of a GGUF file, all that
+            can be checked is in it.
 
     Raises:
         ModelLoadError: A model cannot be downloaded.
     """
-    found: dict[str, Any] = {}
-    for setting in ("model", "draft_model"):
-        model = getattr(config, setting)
-        if model is None or not is_hub_name(model) or Path(model).exists():
-            continue
-        try:
-            folder = hub_folder(model, progress, weights=config.load_format != "dummy")
-        except ModelLoadError as error:
-            raise (_of_draft(error) if setting == "draft_model" else error) from error
-        found[setting] = str(folder)
-    return replace(config, served_name=served_names(config), **found) if found else config
+    named = [each for each in ("model", "draft_model") if _is_on_hub(getattr(config, each))]
+    if not named:
+        return config  # the engine checks it, when it loads what is there
+    served = served_names(config)
+    small: dict[str, Any] = {
+        each: str(_from_hub(each, config, small_files_alone=True))
+        for each in named
+        if HubName.read(getattr(config, each)).file is None
+    }
+    if len(small) == len(named):
+        check(replace(config, served_name=served, **small))
+    found: dict[str, Any] = {each: str(_from_hub(each, config, progress)) for each in named}
+    whole = replace(config, served_name=served, **found)
+    if len(small) != len(named):
+        check(whole)
+    return whole
+
+
+def _is_on_hub(model: str | None) -> bool:
+    return model is not None and is_hub_name(model) and not Path(model).exists()
+
+
+def _from_hub(
+    setting: str,
+    config: EngineConfig,
+    progress: Progress | None = None,
+    *,
+    small_files_alone: bool = False,
+) -> Path:
+    """The folder of a setting that is a hub name."""
+    try:
+        return hub_folder(
+            getattr(config, setting),
+            progress,
+            weights=config.load_format != "dummy",
+            small_files_alone=small_files_alone,
+        )
+    except ModelLoadError as error:
+        raise (_of_draft(error) if setting == "draft_model" else error) from error
 
 
 def draft_folder(draft_model: str) -> Path:
@@ -134,7 +166,7 @@ def served_name(model: str | None) -> str:
         return all_parts(folder)[0].stem.partition("-00001-of-")[0]
     if folder.is_dir():
         return folder.resolve().name
-    return model.partition("@")[0] if is_hub_name(model) else model
+    return HubName.read(model).served_name if is_hub_name(model) else model
 
 
 def served_names(config: EngineConfig) -> tuple[str, ...]:

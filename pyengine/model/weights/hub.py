@@ -1,6 +1,8 @@
 """Models by their names on the hub, through huggingface_hub.
 
-A name is ``owner/name``, or ``owner/name@revision`` with a branch, a tag or a commit. The library's
+A name is ``owner/name``, or ``owner/name@revision`` with a branch, a tag or a commit. Either may
+end in ``:`` and a type of weights or a file's name, such as ``owner/name:Q4_K_M``: then it is that
+GGUF file. The library's
 variables say where the hub is (HF_ENDPOINT), who asks (HF_TOKEN), where files are kept (HF_HOME,
 HF_HUB_CACHE) and that nothing may be asked (HF_HUB_OFFLINE). What a broken download has left is
 gone on with. Imports no torch.
@@ -11,11 +13,15 @@ import shlex
 import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.progress import Progress
+from pyengine.model.weights.gguf.choice import chosen_files
+from pyengine.tokenizer import read_json
 
 if TYPE_CHECKING:
     from huggingface_hub import DryRunFileInfo
@@ -23,49 +29,90 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyengine")
 
 # Files of a repository that serving needs, beside the weights.
-SMALL_FILES = ("*.json", "*.jinja", "tokenizer.model")
+SMALL_FILES = (
+    "*.json", "*.jinja", "tokenizer.model*", "spiece.model", "*.tiktoken", "merges.txt", "vocab.txt"
+)  # fmt: skip
 WEIGHTS = "*.safetensors"
 # Weights in other formats are not fetched; they are looked for to say what to do with them.
 OTHER_WEIGHTS = ("*.bin", "*.gguf")
-# Mistral's repositories have all weights a second time, by names of their own.
-LEFT_OUT = ("*consolidated*.safetensors*",)
+# Mistral's repositories have all weights a second time, by names of their own; folders in a
+# repository have other models, or the same in other formats.
+LEFT_OUT = ("*consolidated*.safetensors*", "*/*.safetensors", "adapter_model.safetensors")
 AT_ONCE = 4  # files
 
 
+@dataclass(frozen=True)
+class HubName:
+    """A model's name on the hub.
+
+    Attributes:
+        repository: As ``owner/name``.
+        revision: A branch, a tag or a commit; None: the default branch.
+        file: A GGUF file's name, or the type of weights in its name; None: the model is in
+            safetensors.
+    """
+
+    repository: str
+    revision: str | None = None
+    file: str | None = None
+
+    @classmethod
+    def read(cls, model: str) -> Self:
+        """The parts of ``owner/name@revision:file``."""
+        name, _, file = model.partition(":")
+        repository, _, revision = name.partition("@")
+        return cls(repository, revision or None, file or None)
+
+    @property
+    def served_name(self) -> str:
+        """What it answers to."""
+        return f"{self.repository}:{self.file}" if self.file else self.repository
+
+
 def is_hub_name(model: str) -> bool:
-    """Whether ``model`` has the form ``owner/name`` or ``owner/name@revision``, and no path's."""
-    repository = model.partition("@")[0]
-    return not model.startswith((".", "/", "~")) and repository.count("/") == 1
+    """Whether ``model`` has the form of a name on the hub, and no path's."""
+    name = HubName.read(model)
+    return not model.startswith((".", "/", "~")) and name.repository.count("/") == 1
 
 
-def hub_folder(model: str, progress: Progress | None = None, *, weights: bool = True) -> Path:
-    """The folder in the hub's cache with the files of ``model``, which are downloaded if need be.
+def hub_folder(
+    model: str,
+    progress: Progress | None = None,
+    *,
+    weights: bool = True,
+    small_files_alone: bool = False,
+) -> Path:
+    """The folder in the hub's cache with the files of ``model``, which are downloaded if need be;
+    the first GGUF file if the name asks for one.
 
     Args:
         model: Its name.
         progress: Called with (bytes downloaded, bytes in all), on several threads, one at a time.
             With it, the log names each file that is fetched.
-        weights: Whether they are wanted, too.
+        weights: Whether they are wanted at all.
+        small_files_alone: Weights that are wanted stay on the hub for now.
 
     Raises:
         ModelLoadError: It cannot be downloaded, or its weights are in another format.
     """
-    from huggingface_hub import snapshot_download
-
-    repository, _, revision = model.partition("@")
-    patterns = [*SMALL_FILES, *((WEIGHTS,) if weights else ())]
-    chosen: dict[str, Any] = {
-        "revision": revision or None,
-        "ignore_patterns": list(LEFT_OUT),
-        "tqdm_class": _bar(lambda _: None),
-    }
+    name = HubName.read(model)
     try:
+        found = _listed(name, [*SMALL_FILES, WEIGHTS, *OTHER_WEIGHTS])
+        names = [file.filename for file in found]
+        if name.file is not None:
+            return _gguf_file(name, name.file, found, progress)
+        if names and weights:
+            _refuse_other_weights(model, names)
+        folder = _snapshot(name, list(SMALL_FILES))
+        if small_files_alone or not weights:
+            return folder
+        wanted = _named_by_index(folder) or [WEIGHTS]
         if progress is not None:
-            found = _listed(repository, chosen | {"allow_patterns": [*patterns, *OTHER_WEIGHTS]})
-            if weights:
-                _refuse_other_weights(model, found)
-            _fetch(model, [file for file in found if _is_wanted(file)], progress)
-        return Path(snapshot_download(repository, allow_patterns=patterns, **chosen))
+            chosen = [
+                file for file in found if any(fnmatch(file.filename, each) for each in wanted)
+            ]
+            _fetch(name, [file for file in chosen if file.will_download], progress)
+        return _snapshot(name, [*SMALL_FILES, *wanted])
     except ModelLoadError:
         raise
     except Exception as error:  # the library's, its HTTP client's, the system's
@@ -77,35 +124,71 @@ def hub_folder(model: str, progress: Progress | None = None, *, weights: bool = 
         ) from error
 
 
-def _listed(repository: str, chosen: dict[str, Any]) -> "list[DryRunFileInfo]":
+def _snapshot(name: HubName, patterns: list[str]) -> Path:
+    """The folder of the cache, with the files of these names."""
+    from huggingface_hub import snapshot_download
+
+    return Path(
+        snapshot_download(
+            name.repository,
+            revision=name.revision,
+            allow_patterns=patterns,
+            ignore_patterns=list(LEFT_OUT),
+            tqdm_class=_bar(lambda _: None),
+        )
+    )
+
+
+def _named_by_index(folder: Path) -> list[str]:
+    """The weights that the index names; none where there is no index."""
+    named = read_json(folder / "model.safetensors.index.json").get("weight_map")
+    return sorted(set(map(str, named.values()))) if isinstance(named, dict) else []
+
+
+def _gguf_file(
+    name: HubName, wanted: str, found: "Sequence[DryRunFileInfo]", progress: Progress | None
+) -> Path:
+    """The GGUF file, the first of several, that a name asks for."""
+    if found:
+        ours = chosen_files(name.repository, [file.filename for file in found], wanted)
+        if progress is not None:
+            _fetch(name, [f for f in found if f.filename in ours and f.will_download], progress)
+        return _snapshot(name, ours) / ours[0]
+    # The hub cannot be asked, and of its cache no file but the one that is wanted need be there.
+    folder = _snapshot(name, ["-"])
+    here = [path.relative_to(folder).as_posix() for path in folder.rglob("*.gguf")]
+    return folder / chosen_files(name.repository, here, wanted)[0]
+
+
+def _listed(name: HubName, patterns: list[str]) -> "list[DryRunFileInfo]":
     """The files of a repository; none where the hub cannot be asked, but its cache may do."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import DryRunError
 
     try:
-        return list(snapshot_download(repository, dry_run=True, **chosen))
+        return list(
+            snapshot_download(
+                name.repository,
+                revision=name.revision,
+                allow_patterns=patterns,
+                ignore_patterns=list(LEFT_OUT),
+                dry_run=True,
+                tqdm_class=_bar(lambda _: None),
+            )
+        )
     except DryRunError:
         return []
 
 
-def _is_wanted(file: "DryRunFileInfo") -> bool:
-    return file.will_download and not any(Path(file.filename).match(p) for p in OTHER_WEIGHTS)
-
-
-def _refuse_other_weights(model: str, found: "Sequence[DryRunFileInfo]") -> None:
+def _refuse_other_weights(model: str, names: Sequence[str]) -> None:
     """Refuse, before anything is downloaded, a repository without safetensors."""
-    names = [file.filename for file in found]
     if any(name.endswith(".safetensors") for name in names):
         return
     if any(name.endswith(".bin") for name in names):
         raise ModelLoadError(refusal_of_bin(model), param="model")
     if gguf := [name for name in names if name.endswith(".gguf")]:
-        repository, _, revision = model.partition("@")
-        option = f" --revision {shlex.quote(revision)}" if revision else ""
         raise ModelLoadError(
-            f"{model} has GGUF files only: download one, with `hf download {repository} "
-            f"{shlex.quote(gguf[0])}{option}`, and give the path that it prints",
-            param="model",
+            f"{model} has GGUF files only: name one, such as {model}:{gguf[0]}", param="model"
         )
 
 
@@ -115,9 +198,9 @@ def refusal_of_bin(model: str) -> str:
     Args:
         model: The path of their folder, or their name on the hub.
     """
-    name, _, revision = model.partition("@") if is_hub_name(model) else (model, "", "")
-    target = f"{Path(name).name}-safetensors"
-    source = repr(name) + (f", revision={revision!r}" if revision else "")
+    name = HubName.read(model) if is_hub_name(model) else HubName(model)
+    target = f"{Path(name.repository).name}-safetensors"
+    source = repr(name.repository) + (f", revision={name.revision!r}" if name.revision else "")
     program = (
         "from transformers import AutoModelForCausalLM, AutoTokenizer; "
         f"[each.from_pretrained({source}).save_pretrained({target!r}) "
@@ -130,7 +213,7 @@ def refusal_of_bin(model: str) -> str:
     )
 
 
-def _fetch(model: str, files: "Sequence[DryRunFileInfo]", progress: Progress) -> None:
+def _fetch(name: HubName, files: "Sequence[DryRunFileInfo]", progress: Progress) -> None:
     """Download files into the hub's cache, several at once, and log each."""
     from huggingface_hub import hf_hub_download
 
@@ -140,15 +223,15 @@ def _fetch(model: str, files: "Sequence[DryRunFileInfo]", progress: Progress) ->
     counts, revision = _Counts(sizes, progress), files[0].commit_hash
     log.info(
         "fetching %d files of %s at %s, %s",
-        len(files), model, revision[:12], _bytes(sum(sizes.values())),
+        len(files), name.repository, revision[:12], _bytes(sum(sizes.values())),
     )  # fmt: skip
 
     def fetch(file: "DryRunFileInfo") -> None:
-        name = file.filename
-        bar = _bar(lambda count: counts.add(name, count))
-        hf_hub_download(model.partition("@")[0], name, revision=revision, tqdm_class=bar)
-        whole = counts.whole(name)
-        log.info("fetched %s, %s: %d of %d files", name, _bytes(sizes[name]), whole, len(files))
+        path = file.filename
+        bar = _bar(lambda count: counts.add(path, count))
+        hf_hub_download(name.repository, path, revision=revision, tqdm_class=bar)
+        whole = counts.whole(path)
+        log.info("fetched %s, %s: %d of %d files", path, _bytes(sizes[path]), whole, len(files))
 
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="pyengine-hub") as pool:
         for done in [pool.submit(fetch, file) for file in files]:

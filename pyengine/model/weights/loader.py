@@ -1,6 +1,7 @@
 """Opens a model's weights: from its folder, or made up."""
 
 from pyengine.errors import ConfigError
+from pyengine.model.architectures import traits_of
 from pyengine.model.progress import Progress
 from pyengine.model.spec import ModelSpec
 from pyengine.model.weights.checkpoint import Checkpoint
@@ -20,7 +21,7 @@ def open_weights(
 
     Args:
         spec: The model.
-        rank: Whose share is read.
+        rank: The rank whose share is read.
         ranks: Among how many.
         progress: Called with (bytes loaded, bytes in all), on the caller's thread.
 
@@ -48,7 +49,15 @@ def _stored(spec: ModelSpec) -> tuple[Source, bool]:
         weights = GgufWeights(open_gguf(file))
         return weights, weights.is_quantized
     scheme = find_scheme(spec.config)
-    return Checkpoint(spec.info.folder, scheme), scheme is not None
+    traits = traits_of(spec.info.architecture, spec.config)
+    body = "" if traits is None else body_of(traits.names.embedding)
+    return Checkpoint(spec.info.folder, scheme, body), scheme is not None
+
+
+def body_of(embedding: str) -> str:
+    """What the names of all tensors of a body begin with in a whole model."""
+    first, dot, _ = embedding.partition(".")
+    return first + dot if dot else ""
 
 
 def _check(spec: ModelSpec, quantized: bool) -> None:

@@ -15,6 +15,7 @@ Architectures pass a matrix from :class:`pyengine.model.weights.sharding.Weights
 parts, and never look inside. Arrays may be views of a mapped file: a device copies what it keeps.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyengine.errors import ConfigError
+from pyengine.model.weights.origin import Origin
 
 
 class Part(Protocol):
@@ -203,9 +205,11 @@ class Matrix:
 
     Attributes:
         parts: Its rows, from the first output to the last. They have the same number of inputs.
+        origins: Where the rows of each part come from; empty where that is not known.
     """
 
     parts: tuple[Part, ...]
+    origins: tuple[Origin, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -217,18 +221,55 @@ class Matrix:
 
         ``order`` is [out]: for each row, which one it was.
         """
-        parts, start = [], 0
-        for part in self.parts:
+        parts, origins, start = [], [], 0
+        for at, part in enumerate(self.parts):
             stop = start + part.shape[0]
-            parts.append(part.reordered(order[start:stop] - start))
+            own = order[start:stop] - start
+            parts.append(part.reordered(own))
+            origins += [origin.of(own) for origin in self.origins[at : at + 1]]
             start = stop
-        return Matrix(tuple(parts))
+        return Matrix(tuple(parts), tuple(origins))
+
+    def split(self, rows: Sequence[int]) -> list["Matrix"]:
+        """The matrices that it consists of, with these numbers of outputs, from the first on."""
+        matrices, rest, origins = [], list(self.parts), list(self.origins)
+        for count in rows:
+            taken: list[Part] = []
+            known: list[Origin] = []
+            while count:
+                part = rest.pop(0)
+                size = part.shape[0]
+                if size > count:
+                    rest.insert(0, part.rows(slice(count, size)))
+                    part, size = part.rows(slice(0, count)), count
+                if origins:
+                    origin = origins.pop(0)
+                    if len(origin.rows) > size:
+                        origins.insert(0, origin.of(slice(size, None)))
+                    known.append(origin.of(slice(0, size)))
+                taken.append(part)
+                count -= size
+            matrices.append(Matrix(tuple(taken), tuple(known)))
+        return matrices
+
+    def above(self, other: "Matrix") -> "Matrix":
+        """Returns the matrix with the outputs of ``other`` behind its own."""
+        known = bool(self.origins and other.origins)
+        return Matrix((*self.parts, *other.parts), (*self.origins, *other.origins) if known else ())
 
     def repeating_last(self, rows: int) -> "Matrix":
         """Returns the matrix with its last ``rows`` outputs repeated; they are one part's."""
         last = self.parts[-1]
         count = last.shape[0]
-        return Matrix((*self.parts, last.rows(slice(count - rows, count))))
+        again = [origin.of(slice(count - rows, count)) for origin in self.origins[-1:]]
+        return Matrix((*self.parts, last.rows(slice(count - rows, count))), (*self.origins, *again))
+
+    def transposed(self) -> "Matrix":
+        """Returns the matrix with outputs and inputs exchanged, [in, out]: dense, of float32 or the
+        type that all its parts have.
+        """
+        parts = [part.dequantized() for part in self.parts]
+        return Matrix((Dense(np.ascontiguousarray(np.concatenate(parts).T)),))
 
     def dequantized(self, dtype: np.dtype[Any]) -> NDArray[Any]:
         """The numbers that are meant, rounded to ``dtype``: [out, in], contiguous.

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from pyengine.model.progress import Progress
 from pyengine.model.weights.matrix import Matrix, Part
+from pyengine.model.weights.origin import Origin
 
 
 def share(size: int, ranks: int) -> int:
@@ -80,10 +81,20 @@ class Weights(Protocol):
         """The matrix called ``name``; the same for all ranks."""
 
     def scale(self, names: Sequence[str]) -> float | None:
-        """The number that the first of these tensors has which there is; None: there is none.
+        """The number in the first of these tensors that exists; None: none does.
 
         Raises:
             ModelLoadError: It has several numbers, such as one for each head.
+        """
+
+    def has(self, name: str) -> bool:
+        """Whether there is a tensor of this name, as it is in files: made-up weights have none."""
+
+    def check_all_read(self, config: Mapping[str, Any]) -> None:
+        """Check, when a model has all it asks for, that its files have nothing more.
+
+        Raises:
+            ModelLoadError: They have, and it is nothing that may be left.
         """
 
     def whole_ones(self, count: int) -> AbstractContextManager[range]:
@@ -122,6 +133,12 @@ class Source(Protocol):
     def scale(self, names: Sequence[str]) -> float | None:
         """See :class:`Weights`."""
 
+    def has(self, name: str) -> bool:
+        """See :class:`Weights`."""
+
+    def check_all_read(self, config: Mapping[str, Any], *, some: bool = False) -> None:
+        """See :class:`Weights`; ``some``: of things with numbers, only some were asked for."""
+
 
 class RankWeights:
     """The share that one rank has of a source; see :class:`Weights`.
@@ -136,7 +153,7 @@ class RankWeights:
 
         Args:
             source: The whole model.
-            rank: Whose share this is.
+            rank: The rank that has this share.
             ranks: Among how many.
             progress: Called with (bytes asked for, bytes in all), on the caller's thread.
         """
@@ -146,6 +163,7 @@ class RankWeights:
         self.num_parameters = 0
         self._progress = progress
         self._loaded = 0
+        self._some = False
 
     def __enter__(self) -> Self:
         return self
@@ -174,22 +192,20 @@ class RankWeights:
 
     def outputs(self, rows: Mapping[str, int], inputs: int) -> Matrix:
         """See :class:`Weights`."""
-        parts = []
+        read = []
         for name, count in rows.items():
             self.num_parameters += count * inputs
-            parts.append(self._read(name, (count, inputs), self._rows(count), slice(0, inputs)))
-        return Matrix(tuple(parts))
+            read.append(self._read(name, (count, inputs), self._rows(count), slice(0, inputs)))
+        return _matrix(read)
 
     def fused(self, name: str, rows: Sequence[int], inputs: int) -> Matrix:
         """See :class:`Weights`."""
         shape = sum(rows), inputs
-        if self.ranks == 1:
-            return self.outputs({name: shape[0]}, inputs)
         self.num_parameters += math.prod(shape)
-        parts = []
+        read = []
         for first, count in zip(accumulate(rows, initial=0), rows, strict=False):
-            parts.append(self._read(name, shape, self._rows(count, first), slice(0, inputs)))
-        return Matrix(tuple(parts))
+            read.append(self._read(name, shape, self._rows(count, first), slice(0, inputs)))
+        return _matrix(read)
 
     def fused_vector(self, name: str, sizes: Sequence[int]) -> NDArray[Any]:
         """See :class:`Weights`."""
@@ -200,22 +216,31 @@ class RankWeights:
     def inputs(self, name: str, outputs: int, inputs: int) -> Matrix:
         """See :class:`Weights`."""
         self.num_parameters += outputs * inputs
-        return Matrix((self._read(name, (outputs, inputs), slice(0, outputs), self._part(inputs)),))
+        return _matrix([self._read(name, (outputs, inputs), slice(0, outputs), self._part(inputs))])
 
     def table(self, name: str, rows: int, width: int) -> Matrix:
         """See :class:`Weights`."""
         self.num_parameters += rows * width
-        return Matrix((self._read(name, (rows, width), slice(0, rows), slice(0, width)),))
+        return _matrix([self._read(name, (rows, width), slice(0, rows), slice(0, width))])
 
     def scale(self, names: Sequence[str]) -> float | None:
         """See :class:`Weights`."""
         return self.source.scale(names)
+
+    def has(self, name: str) -> bool:
+        """See :class:`Weights`."""
+        return self.source.has(name)
+
+    def check_all_read(self, config: Mapping[str, Any]) -> None:
+        """See :class:`Weights`."""
+        self.source.check_all_read(config, some=self._some)
 
     @contextmanager
     def whole_ones(self, count: int) -> Iterator[range]:
         """See :class:`Weights`."""
         mine, divided = self._part(count), (self.rank, self.ranks)
         before = self.num_parameters
+        self._some |= self.ranks > 1
         self.rank, self.ranks = 0, 1
         try:
             yield range(mine.start, mine.stop)
@@ -228,10 +253,12 @@ class RankWeights:
         mine = rows_of_rank(size, self.rank, self.ranks)
         return slice(first + mine.start, first + mine.stop)
 
-    def _read(self, name: str, shape: tuple[int, int], rows: slice, columns: slice) -> Part:
+    def _read(
+        self, name: str, shape: tuple[int, int], rows: slice, columns: slice
+    ) -> tuple[Part, Origin]:
         part = self.source.matrix(name, shape, rows, columns)
         self._count(part.nbytes)
-        return part
+        return part, Origin(name, shape, np.arange(rows.start, rows.stop), columns)
 
     def _count(self, size: int) -> None:
         self._loaded = min(self._loaded + size, self.source.nbytes)
@@ -242,3 +269,8 @@ class RankWeights:
         """Range of this rank's items, of ``size`` that are shared out."""
         each = share(size, self.ranks)
         return slice(min(size, self.rank * each), min(size, (self.rank + 1) * each))
+
+
+def _matrix(read: Sequence[tuple[Part, Origin]]) -> Matrix:
+    """Returns the matrix of parts that were read, with their origins."""
+    return Matrix(tuple(part for part, _ in read), tuple(origin for _, origin in read))

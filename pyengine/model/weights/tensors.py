@@ -1,6 +1,6 @@
 """The tensors of a folder, by name and shape."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +15,33 @@ FLOATS = (np.float64, np.float32, np.float16, ml_dtypes.bfloat16)
 
 
 class Tensors:
-    """Views of a folder's files."""
+    """Views of a folder's files.
+
+    Attributes:
+        folder: The folder.
+        asked: The tensors that were read or looked for.
+    """
 
     def __init__(self, folder: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
         """``tensors`` of ``folder``, which errors name."""
         self.folder = folder
+        self.asked: set[str] = set()
         self._tensors = tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
 
+    def get(self, name: str) -> NDArray[Any] | None:
+        """The whole tensor of that name, which does not count as asked for; None: there is none."""
+        return self._tensors.get(name)
+
     def dtype(self, name: str) -> np.dtype[Any] | None:
         """The type of the tensor called ``name``; None where there is none."""
         found = self._tensors.get(place(name).tensor)
+        self.asked.add(place(name).tensor)
         return None if found is None else found.dtype
 
     def tensor(self, name: str, *shape: int) -> NDArray[Any]:
@@ -38,10 +52,13 @@ class Tensors:
         """
         at = place(name)
         found = self._tensors.get(at.tensor)
+        self.asked.add(at.tensor)
         if found is None or (at.number is not None and at.number >= len(found)):
             raise ModelLoadError(f"the weights in {self.folder} lack {name!r}")
         if at.number is not None:
             found = found[at.number]
+        if at.flat:
+            found = found.reshape(-1)
         # transformers writes some of them by outputs again.
         if at.transposed and found.shape == shape[::-1]:
             found = found.T
@@ -67,11 +84,12 @@ class Tensors:
         return found
 
     def scale(self, names: Sequence[str]) -> float | None:
-        """The number that the first of these tensors has which there is; None: there is none.
+        """The number in the first of these tensors that exists; None: none does.
 
         Raises:
             ModelLoadError: It has several numbers, or none that a scale can be.
         """
+        self.asked |= set(names)
         found = next((self._tensors[name] for name in names if name in self._tensors), None)
         if found is None:
             return None

@@ -3,7 +3,7 @@
 ::
 
     options, params ── ask ──► an Extension of Submit ──► the feature in Rust
-    Update, Completion ◄────── AnswerPart ◄── take ────── what comes back with a Delta
+    Update, Completion ◄── AnswerPart ◄── take, receive ── what comes back with a Delta
 
 A feature is one file of this folder: its options with their checks, its extension, and the part of
 the answer that it brings. :mod:`pyengine.request.features.registry` lists all of them.
@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from pyengine.logprobs import Spelling
 from pyengine.messages import Delta, Extension, Submit
 from pyengine.queues import EngineInfo
+from pyengine.request.adapters import AdapterNames
 from pyengine.sampling import SamplingParams
 from pyengine.tokenizer import Tokenizer
 
@@ -41,12 +42,14 @@ class Asked:
         prompt_length: Tokens of its prompt.
         tokenizer: The model's tokenizer.
         info: The engine's limits.
+        adapters: The adapters that there are, by name.
     """
 
     params: SamplingParams
     prompt_length: int
     tokenizer: Tokenizer
     info: EngineInfo
+    adapters: AdapterNames
 
 
 class AnswerPart:
@@ -59,7 +62,10 @@ class AnswerPart:
     in_updates = False
 
     def take(self, delta: Delta) -> None:
-        """Take in what came with ``delta``."""
+        """Take in the tokens that came with ``delta``."""
+
+    def receive(self, extra: Any) -> None:
+        """Take in what the feature gives back, the ``extra`` of :class:`Feature`."""
         raise NotImplementedError
 
     def update(self, text: str) -> dict[str, Any]:
@@ -68,6 +74,10 @@ class AnswerPart:
 
     def completion(self) -> dict[str, Any]:
         """The fields of the Completion."""
+        return {}
+
+    def usage(self) -> dict[str, Any]:
+        """The fields of the Usage."""
         return {}
 
     def continued(self) -> Extension | None:
@@ -89,8 +99,10 @@ class Feature(Generic[Taken]):
             InvalidRequestError where the engine cannot do it.
         answer: Makes the part of the answer of a request that was sent with this body; None for a
             feature that brings nothing back.
+        extra: The body that it gives back; None where all comes with the tokens.
     """
 
     extension: type[Extension]
     ask: Callable[[Asked, Taken], Extension | None]
     answer: Callable[[Submit, Any, Spelling], AnswerPart] | None = None
+    extra: type[Extension] | None = None

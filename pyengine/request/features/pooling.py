@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from pyengine.logprobs import Spelling
-from pyengine.messages import Delta, Extension, Submit
+from pyengine.messages import Extension, Submit
 from pyengine.model.vectors import Pooling
 from pyengine.request.features.feature import AnswerPart, Asked, Feature, Options
 
@@ -20,6 +20,18 @@ class PoolingExtension(Extension):
     ANSWER_TOKENS: ClassVar[int | None] = 1  # it has a place, and never comes
 
     pooling: Pooling
+
+
+class VectorExtra(Extension):
+    """Gives the vector back, before the end of the request.
+
+    Attributes:
+        states: float32 little-endian.
+    """
+
+    TAG: ClassVar[str] = "vector"
+
+    states: bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +60,9 @@ class Vector(AnswerPart):
     def __init__(self, submit: Submit, extension: PoolingExtension, spelling: Spelling) -> None:
         self.states = b""
 
-    def take(self, delta: Delta) -> None:
+    def receive(self, extra: VectorExtra) -> None:
         """Keep the vector that came."""
-        self.states = delta.pooled
+        self.states = extra.states
 
 
-FEATURE = Feature(PoolingExtension, _ask, Vector)
+FEATURE = Feature(PoolingExtension, _ask, Vector, VectorExtra)

@@ -28,7 +28,7 @@ pub use strftime::LocalTime;
 
 /// The name of the one template of an environment.
 const NAME: &str = "chat_template";
-/// The work of a second: so many instructions, or 64 bytes each, 256 MB in all. On two slow cores it takes half a
+/// The work of a second: this many instructions, or 64 bytes each, 256 MB in all. On two slow cores it takes half a
 /// second; ordinary templates burn some 500 for a message.
 const FUEL_PER_SECOND: f64 = 4_000_000.0;
 

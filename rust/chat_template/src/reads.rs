@@ -8,7 +8,7 @@ use minijinja::{Environment, Error};
 
 use crate::syntax_tree::Node;
 
-/// What a template reads of what it is given.
+/// The variables and fields that a template reads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reads {
     /// The keys of a message.

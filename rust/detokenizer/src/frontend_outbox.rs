@@ -16,13 +16,12 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-use super::wire::{DeltaBatch, DeltaRef};
 use pyengine_base::error::{Error, Result};
 use pyengine_mailbox::Mailbox;
-use pyengine_messages::{Delta, Message};
+use pyengine_messages::{Batch, Delta, DeltaRef, encoded_size, read_batch};
 
-/// Bytes of a delta on the wire at most, besides text, tokens, log-probabilities, vector, stop string and notice.
-const DELTA_OVERHEAD: usize = 114;
+/// A message of waiting deltas has room for a few tokens at least, be the ring ever so small.
+const LEAST_LIMIT: usize = 128;
 /// Bytes of a token on the wire at most.
 const TOKEN_BYTES: usize = 5;
 
@@ -30,7 +29,7 @@ const TOKEN_BYTES: usize = 5;
 pub(super) struct FrontendOutbox {
     mailbox: Mailbox,
     /// The deltas of this step.
-    batch: DeltaBatch,
+    batch: Batch,
     /// Deltas that found no room, oldest first.
     waiting: VecDeque<Delta>,
     /// Where the last delta of each request is in `waiting`, counted from the first delta that ever waited.
@@ -44,10 +43,10 @@ pub(super) struct FrontendOutbox {
 
 impl FrontendOutbox {
     pub fn new(mailbox: Mailbox) -> Self {
-        let limit = (mailbox.max_message() / 4).max(DELTA_OVERHEAD + 4 * TOKEN_BYTES);
+        let limit = (mailbox.max_message() / 4).max(LEAST_LIMIT);
         Self {
             mailbox,
-            batch: DeltaBatch::default(),
+            batch: Batch::new("deltas"),
             waiting: VecDeque::new(),
             last: FxHashMap::default(),
             gone: 0,
@@ -98,9 +97,11 @@ impl FrontendOutbox {
             }
         }
         if !self.batch.is_empty() {
-            let Message::Deltas(deltas) = Message::decode(self.batch.message())? else {
-                unreachable!("a batch is a Deltas message")
-            };
+            let mut deltas = Vec::new();
+            read_batch(self.batch.message(), |delta| {
+                deltas.push(delta);
+                Ok(())
+            })?;
             deltas.into_iter().for_each(|delta| self.wait(delta));
             self.batch.clear();
         }
@@ -134,7 +135,7 @@ impl FrontendOutbox {
         self.batch.clear();
         let (mut count, mut bytes) = (0, 0);
         for delta in &self.waiting {
-            bytes += size(delta);
+            bytes += encoded_size(delta);
             if count > 0 && bytes > self.limit {
                 break;
             }
@@ -157,7 +158,7 @@ impl FrontendOutbox {
     fn wait(&mut self, mut delta: Delta) {
         if let Some(&at) = self.last.get(&delta.request) {
             let before = &mut self.waiting[at - self.gone];
-            if size(before) + size(&delta) <= self.limit {
+            if encoded_size(before) + encoded_size(&delta) <= self.limit {
                 join(before, delta);
                 return;
             }
@@ -170,14 +171,6 @@ impl FrontendOutbox {
     }
 }
 
-/// Bytes on the wire, at most.
-fn size(delta: &Delta) -> usize {
-    let words = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    let besides =
-        words(&delta.stop_string) + words(&delta.notice) + delta.pooled.len() + delta.prompt_logprobs.len();
-    DELTA_OVERHEAD + delta.text.len() + besides + delta.tokens.len() * TOKEN_BYTES + delta.logprobs.len()
-}
-
 fn join(before: &mut Delta, delta: Delta) {
     let mut text = std::mem::take(&mut before.text);
     let mut tokens = std::mem::take(&mut before.tokens);
@@ -185,15 +178,18 @@ fn join(before: &mut Delta, delta: Delta) {
     tokens.extend_from_slice(&delta.tokens);
     let mut logprobs = std::mem::take(&mut before.logprobs);
     logprobs.extend_from_slice(&delta.logprobs);
-    let mut prompt_logprobs = std::mem::take(&mut before.prompt_logprobs);
-    prompt_logprobs.extend_from_slice(&delta.prompt_logprobs);
+    let mut extras = std::mem::take(&mut before.extras);
+    extras.extend_from_slice(&delta.extras);
     let notice = before.notice.take().or_else(|| delta.notice.clone());
-    *before = Delta { text, tokens, notice, logprobs, prompt_logprobs, ..delta };
+    let committed_ns = if before.committed_ns > 0 { before.committed_ns } else { delta.committed_ns };
+    *before = Delta { text, tokens, committed_ns, notice, logprobs, extras, ..delta };
 }
 
 /// Takes a first part off a delta that is over `limit` for its text or its tokens.
 fn cut(delta: &mut Delta, limit: usize) -> Option<Delta> {
-    let room = limit - DELTA_OVERHEAD;
+    let words = delta.text.len() + encoded_size(&delta.tokens) + delta.logprobs.len();
+    // A stop string or an extra may be longer than that; the rest goes on all the same.
+    let room = (limit + words).saturating_sub(encoded_size(delta)).max(limit / 4);
     // Bytes of a token's log-probabilities.
     let record = delta.logprobs.len() / delta.tokens.len().max(1);
     let each = TOKEN_BYTES + record;
@@ -216,8 +212,7 @@ fn cut(delta: &mut Delta, limit: usize) -> Option<Delta> {
         stop_string: None,
         stop_token: None,
         notice: delta.notice.take(),
-        pooled: Vec::new(),
-        prompt_logprobs: std::mem::take(&mut delta.prompt_logprobs),
+        extras: std::mem::take(&mut delta.extras),
         completion_tokens: delta.completion_tokens - delta.tokens.len() as u32,
         ..*delta
     };
@@ -228,27 +223,10 @@ fn cut(delta: &mut Delta, limit: usize) -> Option<Delta> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pyengine_messages::FinishReason;
+    use pyengine_messages::{FinishReason, Message};
 
     fn delta<'a>(request: u64, text: &'a str, tokens: &'a [u32], completion_tokens: u32) -> DeltaRef<'a> {
-        DeltaRef {
-            request,
-            text,
-            tokens,
-            finish: None,
-            stop_string: None,
-            stop_token: None,
-            prompt_tokens: 1,
-            cached_tokens: 0,
-            completion_tokens,
-            queued_us: 0,
-            accepted_drafts: 0,
-            rejected_drafts: 0,
-            notice: None,
-            logprobs: &[],
-            pooled: &[],
-            prompt_logprobs: &[],
-        }
+        DeltaRef { request, text, tokens, prompt_tokens: 1, completion_tokens, ..DeltaRef::default() }
     }
 
     fn read(mailbox: &Mailbox) -> Option<Vec<Delta>> {

@@ -17,7 +17,6 @@ mod stop_share;
 mod stream;
 mod utf8;
 mod vocabulary;
-mod wire;
 
 pub use actor::Detokenizer;
 pub use stop_matcher::StopStrings;

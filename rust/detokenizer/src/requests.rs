@@ -13,11 +13,11 @@ use super::stop_matcher::StopStrings;
 use super::stop_share::StopShare;
 use super::stream::Stream;
 use super::vocabulary::Vocabulary;
-use super::wire::{DeltaRef, empty_row, read_tokens_out};
 use pyengine_base::error::{Error, Result};
 use pyengine_mailbox::Mailbox;
 use pyengine_messages::{
-    FinishReason, Message, Notice, OpenStream, Pooled, PromptLogProbs, RequestKey, SequenceTokens, tag,
+    DeltaRef, FinishReason, Message, Notice, OpenStream, RequestExtra, RequestKey, SequenceTokens,
+    read_batch, tag,
 };
 
 /// The detokenizer's state of one request.
@@ -31,8 +31,6 @@ struct Request {
     rejected_drafts: u32,
     /// The notice that its next delta carries.
     notice: Option<String>,
-    /// The vector that its last delta carries.
-    pooled: Vec<u8>,
 }
 
 /// All open requests, and the outboxes.
@@ -45,7 +43,6 @@ pub(super) struct Requests {
     /// Messages for frontends that do not exist and requests that are not open.
     pub ignored: u64,
     pub stop_share: StopShare,
-    row: SequenceTokens,
     text: String,
     logprobs: Vec<u8>,
 }
@@ -60,7 +57,6 @@ impl Requests {
             scheduler: SchedulerOutbox::new(scheduler),
             ignored: 0,
             stop_share: StopShare::default(),
-            row: empty_row(),
             text: String::new(),
             logprobs: Vec::new(),
         }
@@ -73,12 +69,7 @@ impl Requests {
     /// Handles one message of the inbox.
     pub fn handle(&mut self, message: &[u8]) -> Result<()> {
         match tag(message)? {
-            "tokens_out" => {
-                let mut row = std::mem::replace(&mut self.row, empty_row());
-                let read = read_tokens_out(message, &mut row, |row| self.take_tokens(row));
-                self.row = row;
-                read
-            }
+            "tokens_out" => read_batch(message, |row| self.take_tokens(&row)),
             "open_stream" => match Message::decode(message)? {
                 Message::OpenStream(open) => self.open_stream(&open),
                 _ => unreachable!("the tag is that of OpenStream"),
@@ -90,16 +81,9 @@ impl Requests {
                 }
                 _ => unreachable!("the tag is that of Notice"),
             },
-            "pooled" => match Message::decode(message)? {
-                Message::Pooled(pooled) => {
-                    self.keep_vector(pooled);
-                    Ok(())
-                }
-                _ => unreachable!("the tag is that of Pooled"),
-            },
-            "prompt_logprobs" => match Message::decode(message)? {
-                Message::PromptLogProbs(logprobs) => self.pass_on(&logprobs),
-                _ => unreachable!("the tag is that of PromptLogProbs"),
+            "extra" => match Message::decode(message)? {
+                Message::Extra(extra) => self.pass_on(&extra),
+                _ => unreachable!("the tag is that of Extra"),
             },
             other => Err(Error::MalformedMessage(format!("the detokenizer takes no {other:?}"))),
         }
@@ -113,22 +97,13 @@ impl Requests {
         }
     }
 
-    /// Keeps a vector for the last delta of its request.
-    fn keep_vector(&mut self, pooled: Pooled) {
-        match self.open.get_mut(&pooled.key) {
-            Some(request) => request.pooled = pooled.vector,
-            None => self.ignored += 1,
-        }
-    }
-
-    /// Sends log-probabilities of a prompt to its frontend, in a delta of their own.
-    fn pass_on(&mut self, logprobs: &PromptLogProbs) -> Result<()> {
-        let key = logprobs.key;
-        let Some(request) = self.open.get(&key) else {
+    /// Sends what a feature gives back to its frontend, in a delta of its own.
+    fn pass_on(&mut self, RequestExtra { key, extra }: &RequestExtra) -> Result<()> {
+        let Some(request) = self.open.get(key) else {
             self.ignored += 1;
             return Ok(());
         };
-        let delta = DeltaRef { prompt_logprobs: &logprobs.records, ..request.delta(key, "", &[]) };
+        let delta = DeltaRef { extras: std::slice::from_ref(extra), ..request.delta(*key, "", &[]) };
         self.frontends[key.frontend as usize].add(delta)
     }
 
@@ -164,7 +139,7 @@ impl Requests {
 
         let mut stream =
             Stream::new(self.vocabulary.clone(), stops, open.include_stop, open.skip_special_tokens);
-        if open.logprobs {
+        if open.places {
             stream.keep_places();
         }
         let mut request = Request {
@@ -176,7 +151,6 @@ impl Requests {
             accepted_drafts: 0,
             rejected_drafts: 0,
             notice: None,
-            pooled: Vec::new(),
         };
         // The client has this text already; what was withheld is withheld again.
         self.text.clear();
@@ -199,21 +173,11 @@ impl Requests {
     fn refuse(&mut self, open: &OpenStream, completion_tokens: u32) -> Result<()> {
         let delta = DeltaRef {
             request: open.key.request,
-            text: "",
-            tokens: &[],
             finish: Some(FinishReason::Error),
-            stop_string: None,
-            stop_token: None,
             prompt_tokens: open.prompt_length,
-            cached_tokens: 0,
             completion_tokens,
-            queued_us: 0,
-            accepted_drafts: 0,
-            rejected_drafts: 0,
             notice: Some("its stop strings are too large for the engine"),
-            logprobs: &[],
-            pooled: &[],
-            prompt_logprobs: &[],
+            ..DeltaRef::default()
         };
         self.frontends[open.key.frontend as usize].add(delta)?;
         self.scheduler.send(&Message::Abort(open.key))
@@ -258,13 +222,12 @@ impl Requests {
         let finish = if found.is_some() { Some(FinishReason::Stop) } else { row.finish };
         if taken > 0 || finish.is_some() || !self.text.is_empty() {
             let notice = request.notice.take();
-            let pooled = std::mem::take(&mut request.pooled);
             let delta = DeltaRef {
                 finish,
                 notice: notice.as_deref(),
-                pooled: &pooled,
                 stop_string: found.map(|found| request.stream.stop_string(found.index)),
                 stop_token: if found.is_some() { None } else { row.stop_token },
+                committed_ns: row.committed_ns,
                 logprobs: &self.logprobs[..self.logprobs.len() / row.tokens.len().max(1) * taken],
                 ..request.delta(key, &self.text, &row.tokens[..taken])
             };
@@ -287,19 +250,13 @@ impl Request {
             request: key.request,
             text,
             tokens,
-            finish: None,
-            stop_string: None,
-            stop_token: None,
             prompt_tokens: self.prompt_tokens,
             cached_tokens: self.cached_tokens,
             completion_tokens: self.completion_tokens,
             queued_us: self.queued_us,
             accepted_drafts: self.accepted_drafts,
             rejected_drafts: self.rejected_drafts,
-            notice: None,
-            logprobs: &[],
-            pooled: &[],
-            prompt_logprobs: &[],
+            ..DeltaRef::default()
         }
     }
 }

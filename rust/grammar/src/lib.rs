@@ -67,6 +67,11 @@ pub trait Grammar: Send {
     /// told; they may be where this is false.
     fn closes_within(&mut self, limit: usize) -> bool;
 
+    /// So many tokens may come next whatever they are; a row that ends within them needs no mask.
+    fn unbound_tokens(&self) -> u32 {
+        0
+    }
+
     /// Why the backend gave up on this answer, if it did: then the masks allow only its end, and it may be incomplete.
     fn failure(&self) -> Option<&str> {
         None
@@ -83,11 +88,13 @@ pub struct Refusal {
     pub busy: bool,
     /// What `message` says of a whole grammar, of which one part may be the cause.
     pub reason: Option<String>,
+    /// It may be right, but asks for more than can be enforced.
+    pub too_much: bool,
 }
 
 /// A refusal that says `message`.
 pub fn refusal(message: impl Into<String>) -> Refusal {
-    Refusal { message: message.into(), busy: false, reason: None }
+    Refusal { message: message.into(), busy: false, reason: None, too_much: false }
 }
 
 /// The result of compiling a description.

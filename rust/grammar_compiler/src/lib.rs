@@ -10,8 +10,10 @@ pub(crate) mod backends;
 mod cancellation;
 pub mod compiler;
 pub mod context;
-#[cfg(test)]
-mod fuzz;
 pub(crate) mod lowering;
 mod plain;
+#[cfg(test)]
+mod tests {
+    mod fuzz;
+}
 pub(crate) mod trie;

@@ -44,6 +44,8 @@ pub(crate) enum NumberRule {
     Max(Decimal, bool),
     Multiple(Decimal),
     Among(Rc<[Decimal]>),
+    /// The bound beside it lies further inward than the keyword's: what is more than that is not known.
+    Narrowed,
     /// A constraint without an exact form.
     Unknown,
 }

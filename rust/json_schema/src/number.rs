@@ -64,6 +64,22 @@ impl Decimal {
         Self::new(digits, u32::try_from(places).ok()?)
     }
 
+    /// A bound near one that is none of these numbers, or that a double rounds: less than a part in 10^13 further inward, or
+    /// the largest of these numbers.
+    pub(crate) fn inward(bound: &Number, at_least: bool) -> Option<Self> {
+        let value = bound.as_f64()?;
+        if value.abs() >= MAX_DIGITS as f64 {
+            let outward = (value < 0.0) == at_least;
+            return outward.then(|| Self::whole(if at_least { -MAX_DIGITS } else { MAX_DIGITS })).flatten();
+        }
+        let before = if value.abs() < 1.0 { 0 } else { value.abs().log10() as u32 + 1 };
+        let places = 14u32.saturating_sub(before);
+        let scaled = value * 10f64.powi(places as i32);
+        // The product may be rounded by less than one.
+        let digits = if at_least { scaled.ceil() + 1.0 } else { scaled.floor() - 1.0 };
+        Self::new(digits as i128, places)
+    }
+
     pub(crate) fn is_whole(self) -> bool {
         self.places == 0
     }

@@ -121,6 +121,11 @@ impl BlockPool {
         self.pages.num_pages()
     }
 
+    /// Whether a block is its page.
+    pub(super) fn is_plain(&self) -> bool {
+        self.pages.is_plain()
+    }
+
     pub(super) fn counts(&self) -> Counts {
         let free = self.free_pages();
         Counts { free, cached: self.cached, held: self.num_pages() - free - self.cached }

@@ -27,6 +27,8 @@ pub struct Holding {
     pub(super) state: Option<SlotId>,
     /// The snapshot that its state is to be copied from, held until it is.
     pub(super) restore: Option<SlotId>,
+    /// The snapshot of its own that it keeps from being evicted.
+    pub(super) kept: Option<SlotId>,
 }
 
 impl Holding {
@@ -36,7 +38,7 @@ impl Holding {
         &self.blocks
     }
 
-    /// Takes memory for so many blocks.
+    /// Takes memory for `blocks` blocks.
     pub fn reserve(&mut self, blocks: usize) {
         self.blocks.reserve(blocks.saturating_sub(self.blocks.len()));
     }
@@ -203,7 +205,7 @@ impl KvAllocator {
         least
     }
 
-    /// Releases all but the first `blocks` blocks, last first. What of them a window has left becomes as new, from where
+    /// Releases all but the first `blocks` blocks, last first. Blocks that a window has left become as new, from where
     /// a sequence that begins like this one would look into it: behind the prefix that was found, and before each border
     /// where paths part in the tree. So its age is that of its tokens, as it is in the first group. And so do the last
     /// snapshot and those where paths part: the ones between go first.

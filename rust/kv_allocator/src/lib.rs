@@ -93,6 +93,16 @@ impl KvAllocator {
         Ok(Self { pool, tree, block_size, groups })
     }
 
+    /// Whether a block is its page: there is one group, with one table, and no state.
+    pub fn blocks_are_pages(&self) -> bool {
+        self.pool.is_plain()
+    }
+
+    /// Whether prefixes are cached.
+    pub fn caches_prefixes(&self) -> bool {
+        self.tree.is_some()
+    }
+
     /// How many pages there are. With one group of one table a page is a block.
     pub fn num_pages(&self) -> usize {
         self.pool.num_pages()
@@ -159,7 +169,7 @@ impl KvAllocator {
         !self.pool.has_more_groups() && self.pool.state_pages() == 0
     }
 
-    /// Evicts until so many blocks and pages are free; nothing if there cannot be as many.
+    /// Evicts until these numbers of blocks and pages are free; nothing if that cannot be.
     fn make_room(&mut self, blocks: usize, pages: usize) -> Result<()> {
         self.check_room(blocks, pages)?;
         while self.pool.free_pages() < pages || self.pool.free_blocks() < blocks {
@@ -168,7 +178,7 @@ impl KvAllocator {
         Ok(())
     }
 
-    /// An error unless so many blocks and pages are free or cached.
+    /// An error unless these numbers of blocks and pages are free or cached.
     fn check_room(&self, blocks: usize, pages: usize) -> Result<()> {
         let available = self.available();
         let nameable = self.pool.free_blocks() + self.pool.cached_blocks();

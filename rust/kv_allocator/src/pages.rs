@@ -33,7 +33,7 @@ pub enum Kind {
     /// A latent of each token, which keys and values are computed from. Pages count its bytes as they do those of
     /// keys and values, so that nothing but the device knows the difference.
     Latent,
-    /// One state a sequence, of so many pages, whatever its length: that of all such layers. It has no tables.
+    /// One state a sequence, of this many pages, whatever its length: it holds all such layers. It has no tables.
     State(usize),
 }
 
@@ -75,7 +75,7 @@ impl Group {
         Self { kind: Kind::Latent, tables }
     }
 
-    /// Layers with a state of so many pages a sequence.
+    /// Layers with a state of this many pages a sequence.
     pub const fn state(pages: usize) -> Self {
         Self { kind: Kind::State(pages), tables: 0 }
     }

@@ -12,7 +12,7 @@
 //!    sequence at its first token begins from zeros.
 //! 2. It reads and writes [`Holding::state`].
 //! 3. Behind it, if the caller took a [`snapshot`](KvAllocator::snapshot), the device copies the sequence's slot into
-//!    that one. Where to take them, the caller decides: ends of prompts, branches, every so many tokens.
+//!    that one. Where to take them, the caller decides: ends of prompts, branches, every `snapshot_interval` tokens.
 //!
 //! Both copies are the device's in order, so that a snapshot has to be held until its step is planned, not until it ran:
 //! then the caller [releases](KvAllocator::release_snapshot) it. Snapshots are taken when all rows of the step are planned:
@@ -79,17 +79,43 @@ impl KvAllocator {
         }
     }
 
+    /// Snapshots that there are, held or cached.
+    pub fn num_snapshots(&self) -> usize {
+        self.pool.num_snapshots()
+    }
+
+    /// Makes a sequence hold the snapshot behind its first `blocks` blocks until it lets go of everything, and no longer
+    /// the one that it held so before. None where there is no such snapshot; 0 blocks have none.
+    pub fn keep_snapshot(&mut self, holding: &mut Holding, blocks: usize) {
+        let last = blocks.checked_sub(1).and_then(|last| holding.blocks().get(last));
+        let found = last.and_then(|&block| self.pool.snapshot_behind(block));
+        if found == holding.kept {
+            return;
+        }
+        if let Some(slot) = found {
+            self.pool.hold_snapshot(slot);
+        }
+        if let Some(before) = std::mem::replace(&mut holding.kept, found) {
+            self.pool.release_snapshot(before);
+        }
+    }
+
     /// Lets go of a snapshot that was taken, or that a sequence was to be restored from.
     pub fn release_snapshot(&mut self, slot: SlotId) {
         self.pool.release_snapshot(slot);
     }
 
-    /// Forgets the snapshot in `slot` if it is behind the last block of `tokens`: the step that was to write it failed.
-    pub fn forget_snapshot(&mut self, salt: u64, tokens: &[u32], slot: SlotId) {
-        let block = self.last_known(salt, tokens);
-        if block.and_then(|block| self.pool.snapshot_behind(block)) == Some(slot) {
+    /// Forgets the snapshot in `slot`, if it is one's: the step that was to write it failed. By then it may be another's,
+    /// which is only computed once more than it had to be.
+    pub fn forget_snapshot(&mut self, slot: SlotId) {
+        if self.pool.is_snapshot(slot) {
             self.pool.forget_snapshot(slot);
         }
+    }
+
+    /// How many leading blocks of `tokens` are cached, whether or not a sequence could go on from there. O(depth).
+    pub fn known_prefix(&self, salt: u64, tokens: &[u32], max_blocks: usize) -> usize {
+        self.tree.as_ref().map_or(0, |tree| tree.find(salt, tokens, max_blocks, |_| {}))
     }
 
     /// The block that the tree has for the last of `tokens`, whole blocks.
@@ -152,12 +178,12 @@ impl KvAllocator {
         }
     }
 
-    /// Frees the slot of a sequence, and lets go of the snapshot that it was to be restored from.
+    /// Frees the slot of a sequence, and lets go of the snapshots that it holds: these are cached as the newest.
     pub(super) fn let_go_of_state(&mut self, holding: &mut Holding) {
         if let Some(slot) = holding.state.take() {
             self.pool.give_slot_back(slot);
         }
-        if let Some(slot) = holding.restore.take() {
+        for slot in [holding.restore.take(), holding.kept.take()].into_iter().flatten() {
             self.pool.release_snapshot(slot);
         }
     }

@@ -95,6 +95,15 @@ impl<'de> Deserializer<'de> for Probe<'_> {
         value
     }
 
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        len: usize,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.deserialize_tuple(len, visitor)
+    }
+
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         let Self { spelled, structs } = self;
         let mut items = Vec::new();
@@ -139,7 +148,7 @@ impl<'de> Deserializer<'de> for Probe<'_> {
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i64 i128 u16 u128 f64 char unit unit_struct tuple_struct identifier ignored_any
+        i8 i16 i64 i128 u16 u128 f64 char unit unit_struct identifier ignored_any
     }
 }
 

@@ -7,6 +7,9 @@
 //!
 //! A feature declares its body beside itself, with the tag, and lists it as an [`ExtensionKind`]. So a message carries
 //! what a feature needs without knowing the feature, and a tag that is in no list is an error with its name.
+//!
+//! What a feature gives back goes the same way, as [`Extra`]s: from the scheduler one by one, to a frontend in the order
+//! in which they came.
 
 use std::collections::BTreeMap;
 
@@ -50,12 +53,39 @@ impl Extensions {
     }
 
     /// `InvalidArgument` names an extension that is not among the `known` ones.
-    pub fn check(&self, known: &[ExtensionKind]) -> Result<()> {
-        let unknown = |tag: &&String| known.iter().all(|kind| kind.tag != tag.as_str());
+    pub fn check<'a>(&self, known: impl Iterator<Item = &'a ExtensionKind> + Clone) -> Result<()> {
+        let unknown = |tag: &&String| known.clone().all(|kind| kind.tag != tag.as_str());
         match self.0.keys().find(unknown) {
             Some(tag) => Err(Error::InvalidArgument(format!("there is no extension '{tag}'"))),
             None => Ok(()),
         }
+    }
+}
+
+/// What a feature gives back with an answer: the body of an extension, with its tag.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Extra(pub String, #[serde(with = "serde_bytes")] pub Vec<u8>);
+
+impl Extra {
+    /// Encodes a body.
+    pub fn of<T: Extension>(body: &T) -> Result<Self> {
+        let bytes = rmp_serde::to_vec(body).map_err(|error| Error::MalformedMessage(error.to_string()))?;
+        Ok(Self(T::TAG.to_owned(), bytes))
+    }
+
+    /// The body, if it is of this kind. `InvalidArgument` names one that cannot be read.
+    pub fn get<T: Extension>(&self) -> Result<Option<T>> {
+        if self.0 != T::TAG {
+            return Ok(None);
+        }
+        let malformed =
+            |error| Error::InvalidArgument(format!("the extra '{}' is malformed: {error}", T::TAG));
+        rmp_serde::from_slice(&self.1).map(Some).map_err(malformed)
+    }
+
+    /// Bytes of its tag and body.
+    pub fn size(&self) -> usize {
+        self.0.len() + self.1.len()
     }
 }
 
@@ -95,13 +125,13 @@ mod tests {
         extensions.set(&Colour { name: "red".into() }).unwrap();
         assert!(extensions.has::<Colour>());
         assert_eq!(extensions.get().unwrap(), Some(Colour { name: "red".into() }));
-        assert_eq!(extensions.check(&[ExtensionKind::of::<Colour>()]), Ok(()));
+        assert_eq!(extensions.check([ExtensionKind::of::<Colour>()].iter()), Ok(()));
     }
 
     #[test]
     fn unknown_and_malformed_extensions_are_refused_by_name() {
         let malformed = Extensions([("colour".to_owned(), ByteBuf::from(b"\x91\x07"))].into());
-        for refused in [malformed.get::<Colour>().map(drop), malformed.check(&[])] {
+        for refused in [malformed.get::<Colour>().map(drop), malformed.check([].iter())] {
             assert!(matches!(refused, Err(Error::InvalidArgument(why)) if why.contains("'colour'")));
         }
     }

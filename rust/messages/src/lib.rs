@@ -8,11 +8,13 @@
 //!
 //! `tests/test_messages.py` checks that the two files agree.
 
+mod batch;
 mod described;
 mod extensions;
 
+pub use batch::{Batch, encoded_size, read_batch};
 pub use described::{Described, Fields, describe};
-pub use extensions::{Extension, ExtensionKind, Extensions};
+pub use extensions::{Extension, ExtensionKind, Extensions, Extra};
 
 use pyengine_kernels_cpu::sampler::SamplingRow;
 use serde::{Deserialize, Serialize};
@@ -26,6 +28,13 @@ pub struct RequestKey {
     pub frontend: u32,
     /// The frontend's number for the request, never used twice.
     pub request: u64,
+}
+
+impl RequestKey {
+    /// A number that no other request has: the step of its spans.
+    pub fn number(self) -> u64 {
+        u64::from(self.frontend) << 48 | self.request
+    }
 }
 
 /// A new request, or one that goes on after a restart.
@@ -67,6 +76,12 @@ pub struct Submit {
     pub extensions: Extensions,
 }
 
+/// Token ids as messages carry them, u32 little-endian; an incomplete word at the end is left out.
+pub fn token_ids<T: FromIterator<u32>>(bytes: &[u8]) -> T {
+    let (words, _) = bytes.as_chunks::<4>();
+    words.iter().map(|word| u32::from_le_bytes(*word)).collect()
+}
+
 /// A sampling row on the wire: its bytes.
 mod row_bytes {
     use pyengine_kernels_cpu::sampler::SamplingRow;
@@ -99,8 +114,8 @@ pub struct OpenStream {
     pub include_stop: bool,
     /// Leave special tokens out of the text.
     pub skip_special_tokens: bool,
-    /// The request's tokens come with log-probabilities, and the detokenizer finds each token's place in the text.
-    pub logprobs: bool,
+    /// The request's tokens come with records, for which the detokenizer finds each token's place in the text.
+    pub places: bool,
 }
 
 /// Why a request ended. Serialized by name.
@@ -123,13 +138,17 @@ pub enum FinishReason {
     Refused,
 }
 
-/// The tokens of one sequence from one step.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SequenceTokens {
+/// The tokens of one sequence from one step: owned where it is read, borrowed where it is written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(bound(
+    serialize = "Tokens: Serialize, Bytes: serde_bytes::Serialize",
+    deserialize = "Tokens: Deserialize<'de>, Bytes: serde_bytes::Deserialize<'de>"
+))]
+pub struct SequenceTokens<Tokens = Vec<u32>, Bytes = Vec<u8>> {
     /// The request.
     pub key: RequestKey,
     /// The new tokens; the token that stopped the request is among them.
-    pub tokens: Vec<u32>,
+    pub tokens: Tokens,
     /// Set in the request's last message.
     pub finish: Option<FinishReason>,
     /// The stop token that ended it, if one did.
@@ -142,12 +161,17 @@ pub struct SequenceTokens {
     pub accepted_drafts: u32,
     /// Draft tokens that were verified and rejected so far.
     pub rejected_drafts: u32,
+    /// The monotonic clock at the commit of the tokens, nanoseconds.
+    pub committed_ns: u64,
     /// If it wants them, as many bytes for each of the tokens, little-endian: four for the detokenizer, the token's
     /// log-probability (f32), and pairs of a token (i32, -1 where there are no more) and its log-probability, the most
     /// likely first.
     #[serde(with = "serde_bytes")]
-    pub logprobs: Vec<u8>,
+    pub logprobs: Bytes,
 }
+
+/// A sequence's tokens that are written.
+pub type TokensRef<'a> = SequenceTokens<&'a [u32], &'a [u8]>;
 
 /// A text for the client: why a grammar was refused, or which of its keywords are not enforced.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -158,33 +182,23 @@ pub struct Notice {
     pub text: String,
 }
 
-/// The vector of a request that pools, before its end.
+/// What a feature gives back with an answer, besides its tokens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Pooled {
+pub struct RequestExtra {
     /// The request.
     pub key: RequestKey,
-    /// As in [`Delta`].
-    #[serde(with = "serde_bytes")]
-    pub vector: Vec<u8>,
-}
-
-/// Log-probabilities of the next tokens of a prompt.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PromptLogProbs {
-    /// The request.
-    pub key: RequestKey,
-    /// As in [`Delta`].
-    #[serde(with = "serde_bytes")]
-    pub records: Vec<u8>,
+    /// What it gives back.
+    pub extra: Extra,
 }
 
 /// New text and tokens of a request: owned where it is read, borrowed where it is written.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(bound(
-    serialize = "Text: Serialize, Tokens: Serialize, Bytes: serde_bytes::Serialize",
-    deserialize = "Text: Deserialize<'de>, Tokens: Deserialize<'de>, Bytes: serde_bytes::Deserialize<'de>"
+    serialize = "Text: Serialize, Tokens: Serialize, Bytes: serde_bytes::Serialize, Extras: Serialize",
+    deserialize = "Text: Deserialize<'de>, Tokens: Deserialize<'de>, Bytes: serde_bytes::Deserialize<'de>, \
+                   Extras: Deserialize<'de>"
 ))]
-pub struct Delta<Text = String, Tokens = Vec<u32>, Bytes = Vec<u8>> {
+pub struct Delta<Text = String, Tokens = Vec<u32>, Bytes = Vec<u8>, Extras = Vec<Extra>> {
     /// The frontend's number for the request.
     pub request: u64,
     /// New text, possibly empty. Valid UTF-8, never half a character, never a part of a stop string.
@@ -209,19 +223,20 @@ pub struct Delta<Text = String, Tokens = Vec<u32>, Bytes = Vec<u8>> {
     pub accepted_drafts: u32,
     /// Draft tokens that were verified and rejected so far.
     pub rejected_drafts: u32,
+    /// The monotonic clock at the commit of the first of the tokens, nanoseconds; 0 where none came.
+    pub committed_ns: u64,
     /// The text of a [`Notice`].
     pub notice: Option<Text>,
     /// As in [`SequenceTokens`], for each of `tokens`. The first four bytes (i32) are where the token's text begins, in
     /// characters from the beginning of the answer; -1 for a token that has no text.
     #[serde(with = "serde_bytes")]
     pub logprobs: Bytes,
-    /// The vector of a request that pools, with its end: f32 little-endian.
-    #[serde(with = "serde_bytes")]
-    pub pooled: Bytes,
-    /// Of the next tokens of the prompt, records as those of [`SequenceTokens`]; the first four bytes mean nothing.
-    #[serde(with = "serde_bytes")]
-    pub prompt_logprobs: Bytes,
+    /// What features give back besides, in the order in which it came.
+    pub extras: Extras,
 }
+
+/// A delta that is written.
+pub type DeltaRef<'a> = Delta<&'a str, &'a [u32], &'a [u8], &'a [Extra]>;
 
 /// A message on a ring. On the wire: `[tag, fields...]`.
 #[derive(Debug, Clone, PartialEq)]
@@ -241,10 +256,8 @@ pub enum Message {
     TokensOut(Vec<SequenceTokens>),
     /// `["notice", ...]`: scheduler to detokenizer, which passes it on.
     Notice(Notice),
-    /// `["pooled", ...]`: scheduler to detokenizer, which passes it on.
-    Pooled(Pooled),
-    /// `["prompt_logprobs", ...]`: scheduler to detokenizer, which passes it on.
-    PromptLogProbs(PromptLogProbs),
+    /// `["extra", ...]`: scheduler to detokenizer, which passes it on.
+    Extra(RequestExtra),
     /// `["grammars_ready", nil]`: compiler to scheduler. Verdicts wait to be collected.
     GrammarsReady(()),
     /// `["deltas", [...]]`: detokenizer to one frontend, one a step.
@@ -262,8 +275,7 @@ impl Message {
             Self::OpenStream(body) => rmp_serde::encode::write(out, &("open_stream", body)),
             Self::TokensOut(body) => rmp_serde::encode::write(out, &("tokens_out", body)),
             Self::Notice(body) => rmp_serde::encode::write(out, &("notice", body)),
-            Self::Pooled(body) => rmp_serde::encode::write(out, &("pooled", body)),
-            Self::PromptLogProbs(body) => rmp_serde::encode::write(out, &("prompt_logprobs", body)),
+            Self::Extra(body) => rmp_serde::encode::write(out, &("extra", body)),
             Self::GrammarsReady(()) => rmp_serde::encode::write(out, &("grammars_ready", ())),
             Self::Deltas(body) => rmp_serde::encode::write(out, &("deltas", body)),
         };
@@ -285,8 +297,7 @@ impl Message {
             "open_stream" => body(bytes).map(Self::OpenStream),
             "tokens_out" => body(bytes).map(Self::TokensOut),
             "notice" => body(bytes).map(Self::Notice),
-            "pooled" => body(bytes).map(Self::Pooled),
-            "prompt_logprobs" => body(bytes).map(Self::PromptLogProbs),
+            "extra" => body(bytes).map(Self::Extra),
             "grammars_ready" => body(bytes).map(Self::GrammarsReady),
             "deltas" => body(bytes).map(Self::Deltas),
             other => Err(Error::MalformedMessage(format!("unknown tag {other:?}"))),
@@ -325,18 +336,17 @@ mod tests {
             queued_us: 9,
             accepted_drafts: 4,
             rejected_drafts: 5,
+            committed_ns: 1 << 50,
             notice: Some("so".into()),
             logprobs: vec![1, 2],
-            pooled: vec![3],
-            prompt_logprobs: vec![4],
+            extras: vec![Extra("colour".into(), vec![3])],
         };
         for message in [
             Message::Abort(key),
             Message::AbortFrontend(key),
             Message::StopMatched(key),
             Message::Notice(Notice { key, text: "ü".into() }),
-            Message::Pooled(Pooled { key, vector: vec![0; 8] }),
-            Message::PromptLogProbs(PromptLogProbs { key, records: vec![0; 8] }),
+            Message::Extra(RequestExtra { key, extra: Extra("colour".into(), vec![0; 8]) }),
             Message::GrammarsReady(()),
             Message::Deltas(vec![delta]),
         ] {

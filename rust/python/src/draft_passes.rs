@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 
 use super::cpu::{CpuProgram, CpuRules, CpuTensor, sample};
 use super::errors::guarded;
-use super::kv_allocator::cache_groups;
-use super::scheduler::{PyStepLayout, StepMemory};
+use super::kv_allocator::{GroupTuple, cache_groups};
+use super::step_layout::{PyStepLayout, StepMemory};
 use pyengine_base::error::Result;
-use pyengine_scheduler::{DraftPasses, SharedPages};
+use pyengine_draft_passes::{DraftPasses, SharedPages};
 
 /// Lays out the passes of a draft model within a step.
 #[pyclass(name = "DraftPasses", module = "pyengine._core", frozen)]
@@ -24,23 +24,22 @@ pub(super) struct PyDraftPasses {
 impl PyDraftPasses {
     #[new]
     #[pyo3(signature = (
-        step, passes, *, max_sequences, num_blocks, block_size, vocab_size, groups = None, spare_blocks = 0
+        step, passes, *, num_blocks, block_size, vocab_size, groups = None, spare_blocks = 0
     ))]
     #[allow(clippy::too_many_arguments, reason = "keywords on the Python side")]
     fn new(
         step: &PyStepLayout,
         passes: &PyStepLayout,
-        max_sequences: usize,
         num_blocks: usize,
         block_size: usize,
         vocab_size: usize,
-        groups: Option<Vec<(Option<usize>, usize)>>,
+        groups: Option<Vec<GroupTuple>>,
         spare_blocks: usize,
     ) -> PyResult<Self> {
         let (step, passes) = (step.inner, passes.inner);
-        let groups = cache_groups(groups);
+        let groups = cache_groups(groups)?;
         let shared = SharedPages { groups: &groups, num_pages: num_blocks, block_size, spare_blocks };
-        guarded(|| DraftPasses::new(step, passes, max_sequences, vocab_size, &shared))
+        guarded(|| DraftPasses::new(step, passes, vocab_size, &shared))
             .map(|inner| Self { inner: Mutex::new(inner) })
     }
 

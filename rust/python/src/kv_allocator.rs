@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use super::errors::guarded;
@@ -18,15 +19,19 @@ pub(super) struct KvAllocator {
     block_size: usize,
 }
 
-/// Cache groups, (window, page tables) each; `None` is those of a model without windows.
-pub(super) fn cache_groups(groups: Option<Vec<(Option<usize>, usize)>>) -> Vec<Group> {
-    groups.map_or(vec![Group::FULL], |groups| {
-        let group = |(window, tables)| match window {
-            Some(window) => Group::window(window, tables),
-            None => Group::full(tables),
-        };
-        groups.into_iter().map(group).collect()
-    })
+/// A cache group as Python gives it: kind, page tables, and the tokens of a window or the pages of a state.
+pub(super) type GroupTuple = (String, usize, usize);
+
+/// The cache groups; `None` is those of a model whose layers keep the keys and values of all tokens.
+pub(super) fn cache_groups(groups: Option<Vec<GroupTuple>>) -> PyResult<Vec<Group>> {
+    let group = |(kind, tables, size): GroupTuple| match kind.as_str() {
+        "full" => Ok(Group::full(tables)),
+        "window" => Ok(Group::window(size, tables)),
+        "latent" => Ok(Group::latent(tables)),
+        "state" => Ok(Group { tables, ..Group::state(size) }),
+        _ => Err(PyValueError::new_err(format!("there is no cache group of kind {kind:?}"))),
+    };
+    groups.map_or(Ok(vec![Group::FULL]), |groups| groups.into_iter().map(group).collect())
 }
 
 #[pymethods]
@@ -37,9 +42,9 @@ impl KvAllocator {
         num_blocks: usize,
         block_size: usize,
         prefix_cache: bool,
-        groups: Option<Vec<(Option<usize>, usize)>>,
+        groups: Option<Vec<GroupTuple>>,
     ) -> PyResult<Self> {
-        let groups = cache_groups(groups);
+        let groups = cache_groups(groups)?;
         let core = guarded(|| Core::with_groups(num_blocks, block_size, prefix_cache, &groups))?;
         Ok(Self { shared: Arc::new(Mutex::new(core)), num_blocks, block_size })
     }
@@ -49,6 +54,10 @@ impl KvAllocator {
             let Counts { free, cached, held } = core.counts();
             Ok((free, cached, held))
         })
+    }
+
+    fn num_snapshots(&self, py: Python<'_>) -> PyResult<usize> {
+        self.ask(py, |core| Ok(core.num_snapshots()))
     }
 
     fn check(&self, py: Python<'_>) -> PyResult<()> {

@@ -10,7 +10,7 @@ mod kv_allocator;
 mod mailbox;
 mod scheduler;
 mod speculate;
-mod step_header;
+mod step_layout;
 mod telemetry;
 #[cfg(feature = "test-api")]
 mod testing;
@@ -25,12 +25,13 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     cpu::register(module)?;
     module.add_class::<mailbox::PyMailbox>()?;
     module.add_class::<kv_allocator::KvAllocator>()?;
-    module.add_class::<scheduler::PyStepLayout>()?;
+    module.add_class::<step_layout::PyStepLayout>()?;
     module.add("NO_TOKEN", pyengine_scheduler::step::buffers::NO_TOKEN)?;
-    module.add_class::<step_header::StepHeader>()?;
+    module.add("NO_SLOT", pyengine_scheduler::step::buffers::NO_SLOT)?;
+    module.add_function(wrap_pyfunction!(step_layout::step_numbers, module)?)?;
     module.add_class::<scheduler::PyPlanner>()?;
     module.add_class::<draft_passes::PyDraftPasses>()?;
-    module.add_function(wrap_pyfunction!(scheduler::sampling_row, module)?)?;
+    module.add_function(wrap_pyfunction!(step_layout::sampling_row, module)?)?;
     speculate::register(module)?;
     module.add_class::<detokenizer::PyVocabulary>()?;
     module.add_class::<detokenizer::PyDetokenizer>()?;

@@ -39,6 +39,12 @@ macro_rules! mirror {
                 self.core().name()
             }
 
+            /// What it is, in a sentence.
+            #[getter]
+            fn meaning(&self) -> &'static str {
+                self.core().meaning()
+            }
+
             /// All of them, in the order of their numbers.
             #[staticmethod]
             fn all(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
@@ -52,14 +58,14 @@ macro_rules! mirror {
 mirror! {
     /// The stages of spans.
     PyStage as "Stage" of pyengine_telemetry::Stage {
-        HttpDecode, Template, Tokenize, QueueWait, Drain, Admit, Match, Allocate, BufferFill, Draft, Grammar, Launch,
-        Device, Sample, CopyBack, Commit, Detokenize, StopMatch, Message, SseEncode, SocketWrite, Idle,
+        HttpDecode, Template, Tokenize, QueueWait, Prefill, Decode, Deliver, FirstToken, NextToken, Drain, Admit, Match, Allocate, BufferFill, Draft, Grammar, Launch,
+        Device, Sample, CopyBack, Commit, Detokenize, StopMatch, Message, SseEncode, SocketWrite, Idle, LoopLag, CoreWait, GilWait, LoopHeld,
     }
 }
 
 mirror! {
     /// The owner of a span's time.
-    PyTrack as "Track" of pyengine_telemetry::Track { Scheduler, Detokenizer, Frontend, Request, Device, }
+    PyTrack as "Track" of pyengine_telemetry::Track { Scheduler, Detokenizer, Frontend, Request, Device, Loop, }
 }
 
 /// A flight recorder of spans, shared by threads and processes.
@@ -172,6 +178,16 @@ impl PyTimeline {
         now_ns()
     }
 
+    fn delivered(&self, committed: u64, since: u64, first: bool, request: u64) -> u64 {
+        use pyengine_telemetry::{Stage, Track::Request};
+        let end = now_ns();
+        let stage = if first { Stage::FirstToken } else { Stage::NextToken };
+        for (stage, start) in [(Stage::Deliver, committed), (stage, since)] {
+            self.inner.record(Span { stage, track: Request, start: start.min(end), end, step: request });
+        }
+        end
+    }
+
     fn record(&self, track: PyTrack, stage: PyStage, start: u64, end: u64, step: u64) {
         self.inner.record(Span { stage: stage.core(), track: track.core(), start, end, step });
     }
@@ -216,6 +232,12 @@ impl PyAccountant {
         result.set_item("steps", totals.steps)?;
         result.set_item("steps_ns", totals.steps_ns)?;
         result.set_item("step_histogram", totals.step_histogram.to_vec())?;
+        let lengths = PyDict::new(py);
+        for (stage, histogram) in &totals.lengths {
+            let (bounds, counts) = (histogram.bounds().to_vec(), histogram.counts().to_vec());
+            lengths.set_item(stage.name(), (bounds, counts, histogram.sum()))?;
+        }
+        result.set_item("lengths", lengths)?;
         result.set_item("spans", totals.spans)?;
         result.set_item("lost", totals.lost)?;
         result.set_item("stages", stages)?;

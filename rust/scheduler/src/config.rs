@@ -1,6 +1,6 @@
 //! The planner's limits.
 
-use super::step::buffers::StepLayout;
+use super::step::layout::StepLayout;
 use pyengine_base::error::{Error, Result};
 
 /// The planner's limits.
@@ -20,17 +20,33 @@ pub struct PlannerConfig {
     pub prefill_beside_decodes: usize,
     /// Sequences of more tokens have other rotations: see [`rotation`](super::rotation). 0: all have the same.
     pub short_context: usize,
+    /// Tokens of prompt and answer from one snapshot of states to the next, a multiple of the block size; 0: none are taken
+    /// for that. Nothing where no layer has a state.
+    pub snapshot_interval: usize,
 }
 
 impl PlannerConfig {
+    /// Sequences that run at once: each must find a row and a token in every step.
+    pub(super) fn concurrency(&self, layout: &StepLayout) -> usize {
+        self.max_sequences.min(layout.max_rows()).min(self.max_tokens_per_step)
+    }
+
     /// `InvalidArgument` for a limit that is none, or that steps of this layout cannot hold.
     pub(super) fn check(&self, layout: &StepLayout) -> Result<()> {
-        let PlannerConfig { max_sequences, max_tokens_per_step, max_context, max_waiting, .. } = *self;
+        let PlannerConfig {
+            max_sequences,
+            max_tokens_per_step,
+            max_context,
+            max_waiting,
+            snapshot_interval,
+            ..
+        } = *self;
         for (name, value) in [
             ("max_sequences", max_sequences),
             ("max_tokens_per_step", max_tokens_per_step),
             ("max_context", max_context),
             ("max_waiting", max_waiting),
+            ("snapshot_interval", snapshot_interval.max(1)),
         ] {
             if value == 0 || value >= i32::MAX as usize {
                 return Err(Error::InvalidArgument(format!("{name} must be at least 1 and below 2**31 - 1")));

@@ -18,8 +18,8 @@
 mod config;
 mod counters;
 mod distributions;
-mod draft_passes;
 mod features;
+mod lifecycle;
 mod outbox;
 mod planner;
 mod queue;
@@ -29,10 +29,13 @@ mod simulation;
 pub mod step;
 
 pub use config::PlannerConfig;
-pub use draft_passes::{DraftPasses, SharedPages};
-pub use features::EXTENSIONS;
-pub use features::processors::ProcessedRow;
+pub use features::adapters::Adapters;
+pub use features::grammars::Grammars;
+pub use features::processors::{ProcessedRow, Processors};
+pub use features::{extensions, extras};
 pub use outbox::DetokenizerSink;
 pub use planner::Planner;
-pub use step::DeviceTimes;
-pub use step::buffers::{Field, StepBuffers, StepLayout};
+pub use step::buffers::StepBuffers;
+pub use step::fields::Field;
+pub use step::layout::StepLayout;
+pub use step::rows::DeviceTimes;

@@ -1,85 +1,25 @@
 //! Messages to the detokenizer, sent in order and without loss, though its ring may be full.
 //!
-//! Rows are encoded as they come, without building the owned message, and leave as one `TokensOut` at the end of a
-//! call of the planner. While the ring is full, messages are held and tried again at the next call. O(bytes) a call; no
+//! Rows are encoded as they come, and leave as one `TokensOut` at the end of a call of the planner. While the ring is full, messages are held and tried again at the next call. O(bytes) a call; no
 //! allocation while the ring has room.
 
 use std::collections::VecDeque;
 
-use rmp::encode::{ByteBuf, write_array_len, write_bin, write_nil, write_str, write_uint};
-
 use pyengine_base::error::{Error, Result};
-use pyengine_messages::{FinishReason, Message, OpenStream, RequestKey};
+use pyengine_messages::{Batch, Extension, Extra, Message, OpenStream, RequestExtra, RequestKey, TokensRef};
 
 /// Sends one message, or says that the ring is full.
 pub type DetokenizerSink = Box<dyn FnMut(&[u8]) -> Result<()> + Send>;
 
-/// More than a row without its tokens, or the frame around the rows, can take in msgpack.
-const ROW_BYTES: usize = 72;
-/// A token takes at most this.
-const TOKEN_BYTES: usize = 5;
-
-/// A request's changes in one call of the planner; sent with its tokens as a `SequenceTokens`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct OutRow {
-    /// The request.
-    pub key: RequestKey,
-    /// Set in the request's last row.
-    pub finish: Option<FinishReason>,
-    /// The token that ended it.
-    pub stop_token: Option<u32>,
-    /// Prompt tokens from the prefix cache.
-    pub cached_tokens: u32,
-    /// Microseconds that it waited, with its first token and its last.
-    pub queued_us: u32,
-    /// Draft tokens taken up to here.
-    pub accepted_drafts: u32,
-    /// Draft tokens dropped up to here.
-    pub rejected_drafts: u32,
-}
-
-impl OutRow {
-    /// Appends what a [`SequenceTokens`](pyengine_messages::SequenceTokens) of this row would be. Memory can always be
-    /// written to, so that no error can come of it.
-    fn encode(&self, tokens: &[u32], logprobs: &[u8], out: &mut ByteBuf) {
-        let Ok(_) = write_array_len(out, 9);
-        let Ok(_) = write_array_len(out, 2);
-        let Ok(_) = write_uint(out, self.key.frontend.into());
-        let Ok(_) = write_uint(out, self.key.request);
-        let Ok(_) = write_array_len(out, tokens.len() as u32);
-        for &token in tokens {
-            let Ok(_) = write_uint(out, token.into());
-        }
-        match self.finish {
-            None => {
-                let Ok(()) = write_nil(out);
-            }
-            Some(reason) => {
-                rmp_serde::encode::write(out.as_mut_vec(), &reason).expect("a name can be written to memory");
-            }
-        }
-        match self.stop_token {
-            None => {
-                let Ok(()) = write_nil(out);
-            }
-            Some(token) => {
-                let Ok(_) = write_uint(out, token.into());
-            }
-        }
-        for number in [self.cached_tokens, self.queued_us, self.accepted_drafts, self.rejected_drafts] {
-            let Ok(_) = write_uint(out, number.into());
-        }
-        let Ok(()) = write_bin(out, logprobs);
-    }
-}
+/// A ring takes a few rows in one message at least.
+const LEAST_LIMIT: usize = 576;
 
 /// Collects and sends messages to the detokenizer.
 pub struct Outbox {
     sink: DetokenizerSink,
     limit: usize,
-    /// Rows of the next `TokensOut`, encoded, and how many.
-    rows: ByteBuf,
-    count: u32,
+    /// The next `TokensOut`.
+    rows: Batch,
     /// Log-probabilities of the row that comes next.
     logprobs: Vec<u8>,
     scratch: Vec<u8>,
@@ -90,17 +30,15 @@ pub struct Outbox {
 impl Outbox {
     /// Sends through `sink`, which takes messages of at most `limit` bytes.
     pub fn new(sink: DetokenizerSink, limit: usize) -> Result<Self> {
-        if limit < 8 * ROW_BYTES {
+        if limit < LEAST_LIMIT {
             return Err(Error::InvalidArgument(format!(
-                "the detokenizer's mailbox takes messages of {limit} bytes; at least {} are needed",
-                8 * ROW_BYTES
+                "the detokenizer's mailbox takes messages of {limit} bytes; at least {LEAST_LIMIT} are needed"
             )));
         }
         Ok(Self {
             sink,
             limit,
-            rows: ByteBuf::new(),
-            count: 0,
+            rows: Batch::new("tokens_out"),
             logprobs: Vec::new(),
             scratch: Vec::new(),
             held: VecDeque::new(),
@@ -114,19 +52,16 @@ impl Outbox {
 
     /// Whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
-        self.count == 0 && self.held.is_empty()
+        self.rows.is_empty() && self.held.is_empty()
     }
 
-    /// Adds a row with its new tokens to the next `TokensOut`. A message that it would make too large waits for
-    /// [`flush`](Self::flush) without it.
-    pub fn row(&mut self, row: OutRow, tokens: &[u32]) {
-        let most = ROW_BYTES + TOKEN_BYTES * tokens.len() + self.logprobs.len();
-        if self.count > 0 && ROW_BYTES + self.rows.as_slice().len() + most > self.limit {
-            self.frame_rows();
-            self.held.push_back(self.scratch.clone());
-        }
-        row.encode(tokens, &self.logprobs, &mut self.rows);
-        self.count += 1;
+    /// Adds a row to the next `TokensOut`, with the log-probabilities that were appended. A message that it would make too
+    /// large waits for [`flush`](Self::flush) without it.
+    pub fn row(&mut self, row: TokensRef<'_>) {
+        // Memory can always be written to, so that no error can come of it.
+        let full = self.rows.push_within(&TokensRef { logprobs: &self.logprobs, ..row }, self.limit);
+        debug_assert!(full.is_ok());
+        self.held.extend(full.ok().flatten());
         self.logprobs.clear();
     }
 
@@ -135,7 +70,15 @@ impl Outbox {
         &mut self.logprobs
     }
 
-    /// Sends a notice or a vector of a request besides its tokens, before the rows of this call.
+    /// Sends what a feature gives back with a request's answer, before the rows of this call.
+    pub fn extra<T: Extension>(&mut self, key: RequestKey, body: &T) {
+        // A body can always be encoded to memory.
+        let sent =
+            Extra::of(body).and_then(|extra| self.beside(&Message::Extra(RequestExtra { key, extra })));
+        debug_assert_eq!(sent, Ok(()));
+    }
+
+    /// Sends a message about a request besides its tokens, before the rows of this call.
     pub fn beside(&mut self, message: &Message) -> Result<()> {
         self.scratch.clear();
         message.encode_into(&mut self.scratch)?;
@@ -168,24 +111,12 @@ impl Outbox {
     /// Sends what was held and the rows of this call. Full is no error; closed is, and then nothing is lost either.
     pub fn flush(&mut self) -> Result<()> {
         let retried = self.retry();
-        if self.count == 0 {
+        if self.rows.is_empty() {
             return retried;
         }
-        self.frame_rows();
-        let sent = self.send_scratch();
+        let sent = send(&mut self.sink, &mut self.held, self.rows.message());
+        self.rows.clear();
         retried.and(sent)
-    }
-
-    /// Makes one message of the rows, in `scratch`.
-    fn frame_rows(&mut self) {
-        self.scratch.clear();
-        let mut message = ByteBuf::from_vec(std::mem::take(&mut self.scratch));
-        let Ok(_) = write_array_len(&mut message, 2);
-        let Ok(()) = write_str(&mut message, "tokens_out");
-        let Ok(_) = write_array_len(&mut message, self.count);
-        self.scratch = message.into_vec();
-        self.scratch.append(self.rows.as_mut_vec());
-        self.count = 0;
     }
 
     fn retry(&mut self) -> Result<()> {
@@ -200,15 +131,16 @@ impl Outbox {
     }
 
     fn send_scratch(&mut self) -> Result<()> {
-        let sent = if self.held.is_empty() {
-            (self.sink)(&self.scratch)
-        } else {
-            Err(Error::MailboxFull { needed: 0, free: 0 })
-        };
-        let Err(error) = sent else { return Ok(()) };
-        self.held.push_back(self.scratch.clone());
-        if matches!(error, Error::MailboxFull { .. }) { Ok(()) } else { Err(error) }
+        send(&mut self.sink, &mut self.held, &self.scratch)
     }
+}
+
+/// Sends a message behind those that are `held`, or holds it, too.
+fn send(sink: &mut DetokenizerSink, held: &mut VecDeque<Vec<u8>>, message: &[u8]) -> Result<()> {
+    let sent = if held.is_empty() { sink(message) } else { Err(Error::MailboxFull { needed: 0, free: 0 }) };
+    let Err(error) = sent else { return Ok(()) };
+    held.push_back(message.to_vec());
+    if matches!(error, Error::MailboxFull { .. }) { Ok(()) } else { Err(error) }
 }
 
 #[cfg(test)]
@@ -216,7 +148,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use pyengine_messages::{Message, SequenceTokens};
+    use pyengine_messages::{FinishReason, Message, SequenceTokens};
 
     type Ring = Arc<Mutex<(Vec<Vec<u8>>, usize)>>;
 
@@ -235,54 +167,51 @@ mod tests {
         (Outbox::new(sink, limit).unwrap(), ring)
     }
 
-    fn row(request: u64, finish: Option<FinishReason>) -> OutRow {
+    fn row(request: u64, finish: Option<FinishReason>, tokens: &[u32]) -> TokensRef<'_> {
         let key = RequestKey { frontend: u32::MAX, request };
         let [cached_tokens, queued_us, accepted_drafts, rejected_drafts] = [u32::MAX; 4];
         let stop_token = Some(u32::MAX);
-        OutRow { key, finish, stop_token, cached_tokens, queued_us, accepted_drafts, rejected_drafts }
+        TokensRef {
+            key,
+            tokens,
+            finish,
+            stop_token,
+            cached_tokens,
+            queued_us,
+            accepted_drafts,
+            rejected_drafts,
+            committed_ns: u64::MAX,
+            logprobs: &[],
+        }
     }
 
     #[test]
-    fn rows_are_what_the_owned_message_would_be_and_fit_their_bound() {
+    fn a_row_takes_the_log_probabilities_that_came_before_it() {
         let (mut out, ring) = outbox(1 << 16, 10);
-        let tokens = [vec![u32::MAX; 3], vec![], vec![7]];
-        let rows = [row(u64::MAX, Some(FinishReason::Overloaded)), row(1, None), row(2, None)];
-        rows.iter().zip(&tokens).for_each(|(row, tokens)| {
-            if row.key.request == 1 {
+        for request in 0..3 {
+            if request == 1 {
                 out.logprobs().extend([1, 2, 3]);
             }
-            out.row(*row, tokens);
-        });
+            out.row(row(request, None, &[7]));
+        }
         out.flush().unwrap();
-        let wanted = rows.iter().zip(tokens).map(|(row, tokens)| SequenceTokens {
-            key: row.key,
-            tokens,
-            finish: row.finish,
-            stop_token: row.stop_token,
-            cached_tokens: row.cached_tokens,
-            queued_us: row.queued_us,
-            accepted_drafts: row.accepted_drafts,
-            rejected_drafts: row.rejected_drafts,
-            logprobs: if row.key.request == 1 { vec![1, 2, 3] } else { Vec::new() },
-        });
-        let mut bytes = Vec::new();
-        Message::TokensOut(wanted.collect()).encode_into(&mut bytes).unwrap();
-        assert_eq!(ring.lock().unwrap().0, [bytes.clone()]);
-        assert!(bytes.len() < 3 * ROW_BYTES + 4 * TOKEN_BYTES + 16);
+        let Message::TokensOut(rows) = Message::decode(&ring.lock().unwrap().0[0]).unwrap() else { panic!() };
+        let logprobs = |row: &SequenceTokens| row.logprobs.clone();
+        assert_eq!(rows.iter().map(logprobs).collect::<Vec<_>>(), [vec![], vec![1, 2, 3], vec![]]);
     }
 
     #[test]
     fn a_full_ring_keeps_order_and_loses_nothing() {
         let (mut out, ring) = outbox(1 << 16, 0);
         for request in 0..5 {
-            out.row(row(request, None), &[1]);
+            out.row(row(request, None, &[1]));
             out.flush().unwrap();
         }
         assert_eq!(out.held(), 5);
         ring.lock().unwrap().1 = 3;
         out.flush().unwrap();
         ring.lock().unwrap().1 = 100;
-        out.row(row(5, None), &[1]);
+        out.row(row(5, None, &[1]));
         out.flush().unwrap();
         let seen: Vec<_> =
             ring.lock().unwrap().0.iter().map(|bytes| Message::decode(bytes).unwrap()).collect();
@@ -306,9 +235,9 @@ mod tests {
             Ok(())
         });
         let mut out = Outbox::new(sink, 1 << 16).unwrap();
-        (0..5).for_each(|request| out.row(row(request, None), &[1]));
+        (0..5).for_each(|request| out.row(row(request, None, &[1])));
         out.flush().unwrap();
-        out.row(OutRow { stop_token: None, ..row(5, None) }, &[]);
+        out.row(TokensRef { stop_token: None, ..row(5, None, &[]) });
         out.flush().unwrap();
         assert_eq!((out.held(), ring.lock().unwrap().0.len()), (2, 0));
         ring.lock().unwrap().1 = 1 << 16;
@@ -319,8 +248,8 @@ mod tests {
 
     #[test]
     fn messages_that_are_too_large_are_split_or_cut() {
-        let (mut out, ring) = outbox(8 * ROW_BYTES, 100);
-        (0..50).for_each(|request| out.row(row(request, Some(FinishReason::Overloaded)), &[u32::MAX; 16]));
+        let (mut out, ring) = outbox(LEAST_LIMIT, 100);
+        (0..50).for_each(|request| out.row(row(request, Some(FinishReason::Overloaded), &[u32::MAX; 16])));
         out.flush().unwrap();
         let messages = std::mem::take(&mut ring.lock().unwrap().0);
         let rows = messages.iter().flat_map(|bytes| match Message::decode(bytes).unwrap() {
@@ -340,7 +269,7 @@ mod tests {
                 stop,
                 include_stop: false,
                 skip_special_tokens: true,
-                logprobs: false,
+                places: false,
             };
             assert!(!out.open(stream).unwrap());
         }

@@ -55,6 +55,7 @@ impl Engine {
             prefill_chunk: 0,
             prefill_beside_decodes: 0,
             short_context: 0,
+            snapshot_interval: 0,
         };
         let to = detokenizer.clone();
         let limit = to.max_message();

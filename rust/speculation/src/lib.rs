@@ -12,8 +12,6 @@
 //! grown, but for the indices of longer and longer texts.
 
 mod acceptance;
-#[cfg(test)]
-mod clients;
 mod control;
 mod draft;
 mod offers;

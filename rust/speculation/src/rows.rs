@@ -13,8 +13,8 @@ use super::draft::Segments;
 use super::offers::{Length, offer};
 use super::source::Source;
 
-/// Tokens that the draft model may catch up with in one step, unless one sequence alone has more: so many, or so many
-/// for each row if that is more.
+/// Tokens that the draft model may catch up with in one step, unless one sequence alone has more: the first number, or
+/// the second for each row if that is more.
 const CAUGHT_UP: (usize, usize) = (128, 8);
 
 /// Tokens that a sequence may lack without being looked at: the one that came, and the last of its drafts.

@@ -78,11 +78,6 @@ impl Sources {
         self.0 & 1 << source as u32 != 0
     }
 
-    /// Whether a source is all there is.
-    pub fn is_only(self, source: Source) -> bool {
-        self.0 == 1 << source as u32
-    }
-
     /// Whether there are none.
     pub fn is_empty(self) -> bool {
         self.0 == 0

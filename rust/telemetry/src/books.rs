@@ -14,6 +14,7 @@
 //!
 //! Plain data: the books read no clock and no ring. O(spans) a sweep.
 
+use super::histogram::{Histogram, LATENCY_BOUNDS_NS, TOKEN_BOUNDS_NS};
 use super::intervals::Intervals;
 use super::stage::{Span, Stage, Track};
 
@@ -60,6 +61,14 @@ pub const STEP_BOUNDS_NS: [u64; 28] = {
     ]
 };
 
+/// The stages whose spans are counted by their length, too.
+const COUNTED: [(Stage, &[u64]); 4] = [
+    (Stage::FirstToken, &LATENCY_BOUNDS_NS),
+    (Stage::NextToken, &TOKEN_BOUNDS_NS),
+    (Stage::Deliver, &TOKEN_BOUNDS_NS),
+    (Stage::LoopLag, &TOKEN_BOUNDS_NS),
+];
+
 /// The time of a stage in a track.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StageTotal {
@@ -86,6 +95,8 @@ pub struct Totals {
     pub steps_ns: u64,
     /// How many took up to each of [`STEP_BOUNDS_NS`], and longer.
     pub step_histogram: [u64; STEP_BOUNDS_NS.len() + 1],
+    /// The lengths of the spans of some stages.
+    pub lengths: [(Stage, Histogram); COUNTED.len()],
     /// Spans read.
     pub spans: u64,
     /// Spans that were overwritten or never finished.
@@ -113,6 +124,7 @@ impl Books {
             steps: 0,
             steps_ns: 0,
             step_histogram: [0; STEP_BOUNDS_NS.len() + 1],
+            lengths: COUNTED.map(|(stage, bounds)| (stage, Histogram::new(bounds))),
             spans: 0,
             lost: 0,
         };
@@ -139,6 +151,9 @@ impl Books {
             Stage::Sample if span.track == Track::Device => self.busy.push(span.start, span.end),
             Stage::Idle => self.idle.push(span.start, span.end),
             _ => {}
+        }
+        if let Some((_, lengths)) = self.totals.lengths.iter_mut().find(|(stage, _)| *stage == span.stage) {
+            lengths.observe(span.end.saturating_sub(span.start));
         }
         self.pending.push(span);
     }

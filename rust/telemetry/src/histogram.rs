@@ -71,7 +71,7 @@ pub const LENGTH_BOUNDS: [u64; 18] = {
 };
 
 /// How often which values were seen.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Histogram {
     bounds: &'static [u64],
     counts: [u64; MAX_BOUNDS + 1],

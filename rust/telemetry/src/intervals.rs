@@ -16,7 +16,7 @@ impl Intervals {
         Self { limit, parts: VecDeque::new() }
     }
 
-    /// Appends `start..end`; what of it is before the end of the last one is there already.
+    /// Appends `start..end`, less what lies before the end of the last one, which is there already.
     pub(super) fn push(&mut self, start: u64, end: u64) {
         let start = start.max(self.end());
         if start >= end {

@@ -3,11 +3,11 @@
 
 /// Declares an enum of one byte with its names.
 macro_rules! named {
-    ($(#[$doc:meta])* $name:ident { $($(#[$item:meta])* $variant:ident = $text:literal,)* }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[doc = $meaning:literal])* $variant:ident = $text:literal,)* }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
-        pub enum $name { $($(#[$item])* $variant,)* }
+        pub enum $name { $($(#[doc = $meaning])* $variant,)* }
 
         impl $name {
             /// All of them, in the order of their numbers.
@@ -16,6 +16,11 @@ macro_rules! named {
             /// Its name everywhere outside of Rust.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* }
+            }
+
+            /// What it is, in a sentence.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => concat!($($meaning),*).trim_start(),)* }
             }
 
             /// The one of that number.
@@ -37,6 +42,17 @@ named! {
         Tokenize = "tokenize",
         /// From a request's arrival to its admission; no CPU time.
         QueueWait = "queue_wait",
+        /// From a request's admission to the delivery of its first token; no CPU time.
+        Prefill = "prefill",
+        /// From a request's first token to its end; no CPU time.
+        Decode = "decode",
+        /// From the commit of tokens until a client's connection, or the caller's loop, has taken them;
+        /// no CPU time.
+        Deliver = "deliver",
+        /// From a request's arrival until its first token was delivered, in the same sense; no CPU time.
+        FirstToken = "first_token",
+        /// From one delivery of a request's tokens to the next; no CPU time.
+        NextToken = "next_token",
         /// Reading the scheduler's mailbox, and what Python does between two steps.
         Drain = "drain",
         /// Choosing the rows of a step: deadlines, policy, the sequence table.
@@ -74,6 +90,14 @@ named! {
         SocketWrite = "socket_write",
         /// The scheduler sleeps, as there is nothing to do; no CPU time.
         Idle = "idle",
+        /// By how much a timer of a frontend's loop came late, whatever the cause; no CPU time.
+        LoopLag = "loop_lag",
+        /// A frontend's loop was ready to run and had no core; no CPU time.
+        CoreWait = "core_wait",
+        /// A frontend's loop waited while another thread kept the GIL; no CPU time.
+        GilWait = "gil_wait",
+        /// A call on a frontend's loop did not return to it: it computed, or blocked.
+        LoopHeld = "loop_held",
     }
 }
 
@@ -90,6 +114,8 @@ named! {
         Request = "request",
         /// The device.
         Device = "device",
+        /// The time by which the asyncio loops of frontends came late; no thread works in it.
+        Loop = "loop",
     }
 }
 

@@ -27,11 +27,16 @@
 //! than threads would like, as with one long sequence, the segments of a piece are computed side by side (T. Dao et
 //! al., "Flash-Decoding for long-context inference", 2023).
 //!
+//! Over latents (DeepSeek-AI, "DeepSeek-V2", 2024) all heads of a query are rows of one piece: they share one key, whose
+//! first numbers are its value.
+//!
 //! Chunks and segments lie at fixed positions of the sequence and each row is summed in one order, so that its
 //! result does not depend on the other rows, on how a prompt was cut, on where its page table begins,
 //! or on the threads. O(queries * keys seen * heads * head_dim) time; memory is O(1) per thread, and O(segments) where
 //! they are computed side by side.
 
+mod by_heads;
+mod by_latents;
 mod inputs;
 mod sums;
 mod tiles;
@@ -41,20 +46,23 @@ use std::cell::RefCell;
 
 use crate::element::Element;
 use crate::isa::InstructionSet;
+#[cfg(test)]
 use crate::paged::Heads;
 use crate::threads::{Shared, Threads};
-pub use inputs::{Inputs, Mask};
+pub use inputs::{Inputs, Mask, OfHeads, OfLatents, Source};
 use sums::{Running, Sums};
 use tiles::{Loops, tiles};
 use walk::{Piece, Scratch, Walk};
 
 /// Query rows (queries times heads of a group) in a piece.
 const ROWS: usize = 32;
+/// The same over latents, which are made floats once for all of them.
+const LATENT_ROWS: usize = 64;
 /// Pieces that a thread should have at least, so that all end at about the same time.
 const PIECES_PER_THREAD: usize = 4;
 
 /// Attention of every token of the step to its sequence's keys and values, into `out`,
-/// \[tokens, query heads * head_dim\].
+/// \[tokens, query heads * elements of a value\].
 ///
 /// # Panics
 /// A slice is shorter than the step needs; see [`crate::step::Step::check`].
@@ -65,9 +73,14 @@ pub fn attend<T: Element>(threads: &Threads, inputs: &Inputs<'_, T>, out: &mut [
 /// The same with a given instruction set.
 fn attend_by<T: Element>(set: InstructionSet, threads: &Threads, inputs: &Inputs<'_, T>, out: &mut [T]) {
     let Inputs { step, heads, mask, .. } = *inputs;
-    assert!(heads.dim.is_multiple_of(8) && heads.query.is_multiple_of(heads.kv), "unsupported heads");
+    let dim = inputs.value_dim();
+    assert!(dim.is_multiple_of(8) && heads.query.is_multiple_of(heads.kv), "unsupported heads");
     assert!(mask.sinks.is_empty() || mask.sinks.len() == heads.query, "a sink for each query head");
-    let per_piece = (ROWS / heads.group()).max(1);
+    let rows = match inputs.source {
+        Source::Heads(_) => ROWS,
+        Source::Latents(_) => LATENT_ROWS,
+    };
+    let per_piece = (rows / heads.group()).max(1);
     let mut pieces = Vec::with_capacity(step.num_rows * heads.kv);
     let mut operations = 0;
     for row in 0..step.num_rows {
@@ -84,8 +97,8 @@ fn attend_by<T: Element>(set: InstructionSet, threads: &Threads, inputs: &Inputs
             }));
         }
     }
-    let loops = Loops { stored: tiles(set, heads.dim), floats: tiles(set, heads.dim) };
-    let out = Shared::new(&mut out[..step.num_tokens * heads.query * heads.dim]);
+    let loops = Loops { stored: tiles(set, dim), floats: tiles(set, dim) };
+    let out = Shared::new(&mut out[..step.num_tokens * heads.query * dim]);
     let work = Work { inputs, loops, out };
     if threads.count() > 1 && pieces.len() < PIECES_PER_THREAD * threads.count() {
         work.by_segment(threads, &pieces, operations);
@@ -126,9 +139,9 @@ impl<T: Element> Work<'_, T> {
         SUMS.with_borrow_mut(|[total, part]| {
             SCRATCH.with_borrow_mut(|scratch| {
                 self.begin(piece, total);
-                walk.rotate_queries(scratch);
+                walk.rotate_queries(&self.loops, scratch);
                 for segment in walk.segments() {
-                    part.reset(walk.rows, self.inputs.heads.dim);
+                    part.reset(walk.rows, self.inputs.value_dim());
                     walk.attend(segment, next, &self.loops, scratch, part);
                     total.add(part);
                 }
@@ -152,8 +165,8 @@ impl<T: Element> Work<'_, T> {
                 let (walk, segment) = &parts[index];
                 // SAFETY: each piece of work has sums of its own.
                 let part = &mut unsafe { shared.part(index, 1) }[0];
-                part.reset(walk.rows, self.inputs.heads.dim);
-                walk.rotate_queries(scratch);
+                part.reset(walk.rows, self.inputs.value_dim());
+                walk.rotate_queries(&self.loops, scratch);
                 walk.attend(*segment, None, &self.loops, scratch, part);
             })
         });
@@ -171,7 +184,7 @@ impl<T: Element> Work<'_, T> {
     fn begin(&self, piece: Piece, total: &mut Sums) {
         let Inputs { heads, mask, .. } = *self.inputs;
         let group = heads.group();
-        total.reset(piece.count * group, heads.dim);
+        total.reset(piece.count * group, self.inputs.value_dim());
         if let Some(sinks) = mask.sinks.get(piece.head * group..).filter(|sinks| !sinks.is_empty()) {
             for (running, &sink) in total.running.iter_mut().zip(sinks[..group].iter().cycle()) {
                 *running = Running { maximum: sink, sum: 1.0 };
@@ -181,7 +194,7 @@ impl<T: Element> Work<'_, T> {
 
     /// Writes the outputs of a piece.
     fn end(&self, walk: &Walk<'_, T>, total: &Sums) {
-        let Heads { query, dim, .. } = self.inputs.heads;
+        let (query, dim) = (self.inputs.heads.query, self.inputs.value_dim());
         let (piece, group) = (walk.piece, self.inputs.heads.group());
         for index in 0..piece.count {
             let start = (walk.first_token + index) * query * dim + piece.head * group * dim;

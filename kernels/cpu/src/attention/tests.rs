@@ -7,6 +7,9 @@ use super::*;
 use crate::paged::append;
 use crate::rope::rotate;
 use crate::step::Step;
+use crate::threads::Shared;
+
+mod latents;
 
 /// Numbers that look random and are the same each time.
 struct Numbers(u64);
@@ -97,7 +100,15 @@ impl<T: Element> Case<T> {
                     };
                     let (k, v) = (case.key_cache.clone(), case.value_cache.clone());
                     let (mut k, mut v) = (k, v);
-                    append(&one, &step, heads, &token, &case.angles, &mut k, &mut v);
+                    append(
+                        &one,
+                        &step,
+                        heads,
+                        &token,
+                        &case.angles,
+                        &Shared::new(&mut k),
+                        &Shared::new(&mut v),
+                    );
                     (case.key_cache, case.value_cache) = (k, v);
                 } else {
                     case.qkv.extend(token);
@@ -141,18 +152,28 @@ impl<T: Element> Case<T> {
         let blocks = keys.len() / self.heads.stride;
         step.check(self.heads.block_size, blocks, self.angles.len() / self.heads.dim).unwrap();
         let threads = Threads::new(threads).unwrap();
-        append(&threads, &step, self.heads, &self.qkv, &self.angles, &mut keys, &mut values);
+        append(
+            &threads,
+            &step,
+            self.heads,
+            &self.qkv,
+            &self.angles,
+            &Shared::new(&mut keys),
+            &Shared::new(&mut values),
+        );
         let mut out = vec![T::from_f32(f32::NAN); step.num_tokens * self.heads.query * self.heads.dim];
         let inputs = Inputs {
             step,
             heads: self.heads,
             scale: SCALE,
             mask,
-            qkv: &self.qkv,
-            width: self.heads.qkv_width(),
             angles: &self.angles,
-            keys: &keys,
-            values: &values,
+            source: Source::Heads(OfHeads {
+                qkv: &self.qkv,
+                width: self.heads.qkv_width(),
+                keys: &keys,
+                values: &values,
+            }),
         };
         attend_by(set, &threads, &inputs, &mut out);
         out
@@ -306,7 +327,15 @@ impl<T: Element> Case<T> {
     fn alone(&self, set: InstructionSet, mask: Mask<'_>) -> Vec<u32> {
         let one = Threads::new(1).unwrap();
         let (mut keys, mut values) = (self.key_cache.clone(), self.value_cache.clone());
-        append(&one, &self.step(), self.heads, &self.qkv, &self.angles, &mut keys, &mut values);
+        append(
+            &one,
+            &self.step(),
+            self.heads,
+            &self.qkv,
+            &self.angles,
+            &Shared::new(&mut keys),
+            &Shared::new(&mut values),
+        );
         let mut found = Vec::new();
         for row in 0..self.rows.len() {
             let step = self.step();
@@ -327,11 +356,13 @@ impl<T: Element> Case<T> {
                     heads: self.heads,
                     scale: SCALE,
                     mask,
-                    qkv: &self.qkv[token * self.heads.qkv_width()..],
-                    width: self.heads.qkv_width(),
                     angles: &self.angles,
-                    keys: &keys,
-                    values: &values,
+                    source: Source::Heads(OfHeads {
+                        qkv: &self.qkv[token * self.heads.qkv_width()..],
+                        width: self.heads.qkv_width(),
+                        keys: &keys,
+                        values: &values,
+                    }),
                 };
                 let mut out = vec![T::ZERO; self.heads.query * self.heads.dim];
                 attend_by(set, &one, &inputs, &mut out);

@@ -59,8 +59,10 @@ pub struct Span {
 /// Values of some spans.
 #[derive(Debug, Clone, Copy)]
 pub struct Values<'a, T> {
-    /// In which spans lie: \[tokens, dim\] each.
+    /// In which spans lie: \[tokens, stride\] each.
     pub values: &'a [T],
+    /// From one token to the next, of which the first `dim` numbers are weighed.
+    pub stride: usize,
     /// What to weigh.
     pub spans: &'a [Span],
     /// In which lies what will be wanted next.
@@ -270,8 +272,10 @@ macro_rules! loops {
             ) {
                 assert!(dim > 0 && dim.is_multiple_of(LANES), "whole registers");
                 assert!(output.len() / dim * width <= weights.len(), "a row of weights for a row of output");
+                assert!(dim <= values.stride, "tokens apart from each other");
                 for Span { from, tokens, at, .. } in values.spans {
-                    assert!(from + tokens * dim <= values.values.len(), "values of each token");
+                    let end = from + tokens.saturating_sub(1) * values.stride + dim;
+                    assert!(end <= values.values.len(), "values of each token");
                     assert!(at + tokens <= width, "a weight for each token");
                 }
                 #[allow(unused_unsafe, reason = "portable loops are safe to call")]
@@ -309,7 +313,7 @@ macro_rules! loops {
                         for token in 0..span.tokens {
                             let mut value = [zero(); V];
                             for at in 0..V {
-                                let place = token * dim + at * LANES;
+                                let place = token * all.stride + at * LANES;
                                 value[at] = load_stored(values.add(place));
                                 if row == 0 && (at * LANES * size_of::<T>()).is_multiple_of(CACHE_LINE) {
                                     prefetch_line(ahead.wrapping_add(place));

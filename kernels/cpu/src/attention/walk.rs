@@ -2,12 +2,11 @@
 
 use std::ops::Range;
 
-use super::inputs::Inputs;
+use super::inputs::{Inputs, Source};
 use super::sums::Sums;
-use super::tiles::{Column, Keys, Loops, Span, Values};
+use super::tiles::{Column, Loops, Span};
 use crate::element::Element;
-use crate::math::{prefetch, tanh};
-use crate::rope::rotate;
+use crate::math::tanh;
 
 /// Keys in a chunk (blocks larger than this are a chunk each).
 const CHUNK: usize = 128;
@@ -26,16 +25,31 @@ pub struct Piece {
 /// Memory of a thread.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// Rotated, \[rows, dim\].
-    queries: Vec<f32>,
+    /// Rotated, \[rows, dim\]; over latents \[dim, rows in whole registers\].
+    pub queries: Vec<f32>,
     /// \[rows, width\].
-    scores: Vec<f32>,
-    /// Keys of a chunk, \[dim, width\], where pages are no whole registers.
-    keys: Vec<f32>,
+    pub scores: Vec<f32>,
+    /// Over latents, \[keys, rows in whole registers\].
+    pub by_key: Vec<f32>,
+    /// Keys of a chunk: \[dim, width\], where pages are no whole registers, or latents \[keys, dim\].
+    pub keys: Vec<f32>,
     /// Columns of a chunk.
-    columns: Vec<Column>,
+    pub columns: Vec<Column>,
     /// Pages of a chunk.
-    spans: Vec<Span>,
+    pub spans: Vec<Span>,
+}
+
+/// Some keys of a walk.
+#[derive(Debug, Clone, Copy)]
+pub struct Chunk {
+    /// The walk's key that is its first.
+    pub start: usize,
+    /// Keys of it that are skipped, in whole pages.
+    pub first: usize,
+    /// Where it ends.
+    pub length: usize,
+    /// From one row of scores to the next.
+    pub width: usize,
 }
 
 /// Where a piece's keys lie.
@@ -48,7 +62,7 @@ pub struct Walk<'a, T> {
     pub rows: usize,
     /// The step's token that is the piece's first query.
     pub first_token: usize,
-    inputs: &'a Inputs<'a, T>,
+    pub inputs: &'a Inputs<'a, T>,
     /// Keys in a chunk.
     chunk: usize,
     lead: usize,
@@ -101,18 +115,17 @@ impl<'a, T: Element> Walk<'a, T> {
     }
 
     /// Writes the rotated and scaled queries to the scratch.
-    pub fn rotate_queries(&self, scratch: &mut Scratch) {
-        let Inputs { step, heads, scale, mask, qkv, width, angles, .. } = *self.inputs;
-        let (dim, of_group) = (heads.dim, heads.group() * heads.dim);
-        // Every element is written.
-        scratch.queries.resize(self.rows * dim, 0.0);
-        for (query, target) in scratch.queries.chunks_exact_mut(of_group).enumerate() {
-            let token = self.first_token + query;
-            let position = step.positions[token] as usize;
-            let scale = mask.temperatures.get(position).map_or(scale, |temperature| scale * temperature);
-            let source = &qkv[token * width + self.piece.head * of_group..][..of_group];
-            rotate_heads(source, &angles[position * dim..][..dim], scale, target);
+    pub fn rotate_queries(&self, loops: &Loops<T>, scratch: &mut Scratch) {
+        match &self.inputs.source {
+            Source::Heads(of) => self.queries_of_heads(of, scratch),
+            Source::Latents(of) => self.queries_of_latents(of, loops, scratch),
         }
+    }
+
+    /// What multiplies the scores of a query.
+    pub fn scale_of(&self, position: usize) -> f32 {
+        let Inputs { scale, mask, .. } = *self.inputs;
+        mask.temperatures.get(position).map_or(scale, |temperature| scale * temperature)
     }
 
     /// Adds a segment's keys and values to `sums`.
@@ -143,7 +156,7 @@ impl<'a, T: Element> Walk<'a, T> {
 
     /// Where the page begins whose keys are wanted a chunk after the page of key `at`: of this walk, or the `index`th of
     /// those that the next one comes to.
-    fn page_wanted_after(&self, at: usize, index: usize, next: Option<&Self>) -> Option<usize> {
+    pub fn page_wanted_after(&self, at: usize, index: usize, next: Option<&Self>) -> Option<usize> {
         let page_at = |walk: &Self, key: usize| {
             let block = walk.inputs.heads.block_size;
             walk.inputs
@@ -168,44 +181,19 @@ impl<'a, T: Element> Walk<'a, T> {
         scratch: &mut Scratch,
         sums: &mut Sums,
     ) {
-        let Inputs { step, heads, mask, keys, values, .. } = *self.inputs;
-        let (dim, block, group) = (heads.dim, heads.block_size, heads.group());
+        let (mask, dim) = (self.inputs.mask, self.inputs.value_dim());
+        let (block, group) = (self.inputs.heads.block_size, self.inputs.heads.group());
         let width = self.chunk.next_multiple_of(loops.stored.lanes);
-        let Scratch { queries, scores, keys: side_by_side, columns, spans } = scratch;
-        scores.resize(self.rows * width, 0.0);
-
+        scratch.scores.resize(self.rows * width, 0.0);
         let length = self.chunk.min(self.end() - start);
-        // Pages of the chunk that come before what any query of the piece sees.
-        let skipped = (self.first_seen(0).max(start) - start) / block;
-        let first_page = (start + skipped * block - self.lead) / block;
-        let all_pages = step.pages(self.piece.row);
-        let pages = (skipped..).zip(&all_pages[first_page..][..length.div_ceil(block) - skipped]);
-        let pages = pages.map(|(index, &page)| (index * block, self.page_of(page)));
-        columns.clear();
-        if block.is_multiple_of(loops.stored.lanes) {
-            let lanes = || (0..block).step_by(loops.stored.lanes);
-            columns.extend(
-                pages.clone().flat_map(|(at, page)| {
-                    lanes().map(move |lane| Column { from: page + lane, at: at + lane })
-                }),
-            );
-            let of = Keys { keys, stride: block, columns, ahead: values };
-            (loops.stored.score)(queries, dim, of, scores, width);
-        } else {
-            side_by_side.resize(dim * width, 0.0);
-            for (at, page) in pages.clone() {
-                prefetch(&values[page..][..heads.page()]);
-                let page = &keys[page..][..heads.page()];
-                for (row, page) in side_by_side.chunks_exact_mut(width).zip(page.chunks_exact(block)) {
-                    row[at..][..block].iter_mut().zip(page).for_each(|(to, from)| *to = from.to_f32());
-                }
-            }
-            columns.extend((0..width).step_by(loops.floats.lanes).map(|at| Column { from: at, at }));
-            let of = Keys { keys: side_by_side, stride: width, columns, ahead: side_by_side };
-            (loops.floats.score)(queries, dim, of, scores, width);
+        // Pages of the chunk that come before what any query of the piece sees are skipped.
+        let first = (self.first_seen(0).max(start) - start) / block * block;
+        let chunk = Chunk { start, first, length, width };
+        match &self.inputs.source {
+            Source::Heads(of) => self.score_heads(of, chunk, loops, scratch),
+            Source::Latents(of) => self.score_latents(of, chunk, loops, scratch),
         }
-
-        for (row, scores) in scores.chunks_exact_mut(width).enumerate() {
+        for (row, scores) in scratch.scores.chunks_exact_mut(width).enumerate() {
             let query = row / group;
             let visible = (self.seen + query).saturating_sub(start).min(length);
             let hidden = self.first_seen(query).saturating_sub(start).min(visible);
@@ -217,30 +205,21 @@ impl<'a, T: Element> Walk<'a, T> {
                 sums.output[row * dim..][..dim].iter_mut().for_each(|value| *value *= factor);
             }
         }
-        spans.clear();
-        spans.extend(pages.enumerate().map(|(index, (at, page))| {
-            let wanted = self.page_wanted_after(start + at, index, next);
-            Span { from: page, tokens: block.min(length - at), at, next: wanted.unwrap_or(page) }
-        }));
-        (loops.stored.weigh)(scores, width, Values { values, spans, ahead: keys }, &mut sums.output, dim);
+        match &self.inputs.source {
+            Source::Heads(of) => self.weigh_heads(of, chunk, next, loops, scratch, &mut sums.output),
+            Source::Latents(_) => self.weigh_latents(chunk, loops, scratch, &mut sums.output),
+        }
+    }
+
+    /// The chunk's pages: which of its keys comes first, and where it begins in the cache.
+    pub fn pages_of(&self, chunk: Chunk) -> impl Iterator<Item = (usize, usize)> + Clone {
+        let block = self.inputs.heads.block_size;
+        let first_page = (chunk.start + chunk.first - self.lead) / block;
+        let count = (chunk.length - chunk.first).div_ceil(block);
+        let pages = &self.inputs.step.pages(self.piece.row)[first_page..][..count];
+        pages.iter().enumerate().map(move |(index, &page)| (chunk.first + index * block, self.page_of(page)))
     }
 }
-
-#[inline(always)]
-fn rotate_heads_body<T: Element, const FMA: bool>(
-    source: &[T],
-    angles: &[f32],
-    scale: f32,
-    target: &mut [f32],
-) {
-    for (head, rotated) in source.chunks_exact(angles.len()).zip(target.chunks_exact_mut(angles.len())) {
-        rotate::<T, FMA>(head, angles, scale, rotated);
-    }
-}
-
-crate::multiversion!(
-    fn rotate_heads<T: Element>(source: &[T], angles: &[f32], scale: f32, target: &mut [f32]) = rotate_heads_body
-);
 
 #[inline(always)]
 fn cap_scores_body<const FMA: bool>(scores: &mut [f32], cap: f32) {

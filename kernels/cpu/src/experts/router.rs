@@ -15,8 +15,10 @@ pub struct Router {
     pub bias: Vec<f32>,
     /// Experts that a token goes to.
     pub chosen: usize,
-    /// Groups of experts, of which `chosen_groups` with the best two experts each are looked at.
+    /// Groups of experts, of which `chosen_groups` are looked at.
     pub groups: usize,
+    /// A group is judged by the sum of so many of its best.
+    pub group_best: usize,
     /// See `groups`.
     pub chosen_groups: usize,
 }
@@ -71,7 +73,7 @@ impl Router {
             .map(|group| {
                 let mut ranks: Vec<f32> = (group * width..(group + 1) * width).map(rank).collect();
                 ranks.sort_unstable_by(|a, b| b.total_cmp(a));
-                ranks.iter().take(2).sum()
+                ranks.iter().take(self.group_best).sum()
             })
             .collect();
         let better = |group: usize| {
@@ -117,11 +119,13 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_judged_by_their_best_two() {
-        let router =
-            Router { chosen: 2, scale: 1.0, groups: 2, chosen_groups: 1, sigmoid: true, ..Router::default() };
+    fn groups_are_judged_by_their_best() {
         // The best expert is in the first group, the best two are in the second.
-        let got = chosen(&router, &[5.0, -9.0, 2.0, 2.0]);
-        assert_eq!(got.iter().map(|&(expert, _)| expert).collect::<Vec<_>>(), [2, 3]);
+        for (group_best, expected) in [(1, [0, 1]), (2, [2, 3])] {
+            let groups = Router { groups: 2, group_best, chosen_groups: 1, ..Router::default() };
+            let router = Router { chosen: 2, scale: 1.0, sigmoid: true, ..groups };
+            let got = chosen(&router, &[5.0, -9.0, 2.0, 2.0]);
+            assert_eq!(got.iter().map(|&(expert, _)| expert).collect::<Vec<_>>(), expected);
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! How a product with dense weights is shared out.
+//! How a product with dense weights is shared out; that of many rows where there are 32 registers or none (see
+//! [`super::wide`]).
 //!
 //! ```text
 //!  few rows    │ panels 0 1 2 3 │ 4 5 6 7 │ ...    a piece: each of its panels is a stream that the memory serves

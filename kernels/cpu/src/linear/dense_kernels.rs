@@ -109,18 +109,13 @@ pub fn floats(set: InstructionSet) -> Kernel<f32, f32> {
     kernel_for!(set, floats)
 }
 
-/// float32 rows and pairs of bfloat16 weights.
-pub fn pairs(set: InstructionSet) -> Kernel<u32, f32> {
-    kernel_for!(set, pairs)
-}
-
-/// The same in the order in which bfloat16 rows are summed.
-pub fn pairs_odd_first(set: InstructionSet) -> Kernel<u32, f32> {
-    kernel_for!(set, pairs_odd_first)
+/// float32 rows and pairs of bfloat16 weights, the odd one of a pair first, as bfloat16 rows are summed, or not.
+pub fn pairs(set: InstructionSet, odd_first: bool) -> Kernel<u32, f32> {
+    if odd_first { kernel_for!(set, pairs_odd_first) } else { kernel_for!(set, pairs) }
 }
 
 /// bfloat16 rows and pairs of bfloat16 weights, where the machine multiplies them; elsewhere rows are widened for
-/// [`pairs_odd_first`].
+/// [`pairs`].
 pub fn dot_pairs(set: InstructionSet) -> Option<Kernel<u32, bf16>> {
     match set {
         #[cfg(target_arch = "x86_64")]
@@ -257,8 +252,7 @@ mod avx2 {
     use super::{Line, Tile, WIDTH};
     use crate::registers::avx2::*;
 
-    kernels!([target_feature(enable = "avx2,fma")], [1; 6],
-             { 1 x 1 => 4, 2 x 1 => 4, 3 x 1 => 2, 4 x 1 => 2, 5 x 1 => 2, 6 x 1 => 2 });
+    kernels!([target_feature(enable = "avx2,fma")], [1; 2], { 1 x 1 => 4, 2 x 1 => 4 });
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -15,12 +15,14 @@
 //!
 //! With few rows (one for each sequence, and one more for each draft token) what counts is that each weight is read
 //! once for all of them, as fast as the memory gives it. With many rows it is a matrix product: a piece's weights stay
-//! in the cache, and the memory brings the next ones while these are multiplied.
+//! in the cache, and the memory brings the next ones while these are multiplied. Where registers are few, [`wide`] has
+//! a way of its own for that.
 //!
 //! Each output is one chain of additions in a fixed order: a row's results are the same bits whatever rows come with
 //! it, however many threads work. O(rows * inputs * outputs).
 
 mod activations;
+mod by_head;
 mod dense;
 mod dense_kernels;
 mod door;
@@ -31,6 +33,8 @@ mod panels;
 mod slab;
 #[cfg(test)]
 mod tests;
+mod wide;
+mod wide_kernels;
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -42,6 +46,7 @@ use crate::element::{Element, Rows};
 use crate::isa::InstructionSet;
 use crate::threads::{Shared, Threads};
 use activations::Activations;
+pub use by_head::linear_by_head;
 pub use gather::gather;
 use packed::Packed;
 pub use packed::{MICROSCALED_GROUP, Microscaled, Quantized};
@@ -206,7 +211,8 @@ fn linear_by<U: Element>(
     }
     let rows = out.len() / outputs;
     assert!(out.len() == rows * outputs && x.len() == rows * inputs, "whole rows, as many in as out");
-    let mut out = Out { numbers: Shared::new(out), rows, width: outputs, inputs };
+    let numbers = &Shared::new(out);
+    let mut out = Out { numbers, first: 0, rows, width: outputs, inputs };
     for section in &linear.sections {
         section.add(set, threads, x, &mut out);
     }
@@ -215,7 +221,10 @@ fn linear_by<U: Element>(
 /// Where a layer's results go.
 struct Out<'a, U> {
     /// \[rows, width\].
-    numbers: Shared<'a, U>,
+    numbers: &'a Shared<'a, U>,
+    /// The first row, ...
+    first: usize,
+    /// ... and how many there are.
     rows: usize,
     width: usize,
     inputs: usize,
@@ -224,13 +233,14 @@ struct Out<'a, U> {
 impl Section {
     /// Writes this section's outputs of all rows.
     fn add<U: Element>(&self, set: InstructionSet, threads: &Threads, x: Rows<'_>, out: &mut Out<'_, U>) {
-        let inputs = out.inputs;
+        let (inputs, wide) = (out.inputs, out.rows >= wide_kernels::LEAST_ROWS);
         match (&*self.weights, x) {
-            (Weights::Floats(lines), x) => {
-                door::floats(threads, x, inputs, inputs, |x| {
+            (Weights::Floats(lines), x) => match wide_kernels::floats(set).filter(|_| wide) {
+                Some(kernel) => self.add_wide(threads, lines, x, kernel, out),
+                None => door::floats(threads, x, inputs, inputs, |x| {
                     self.add_dense(threads, lines, x, inputs, dense_kernels::floats(set), out);
-                });
-            }
+                }),
+            },
             (Weights::Packed(packed), x) => ACTIVATIONS.with_borrow_mut(|activations| {
                 let kernel = packed_kernels::kernel(set, packed);
                 activations.fill(set, threads, x, inputs, packed.group, kernel.zero - packed.zero);
@@ -248,20 +258,18 @@ impl Section {
                     }
                 });
             }),
-            (Weights::Pairs(lines), Rows::Floats(_)) => {
+            (Weights::Pairs(lines), x) => {
+                let odd_first = matches!(x, Rows::Halves(_));
+                if let Some(kernel) = wide_kernels::pairs(set, odd_first).filter(|_| wide) {
+                    return self.add_wide(threads, lines, x, kernel, out);
+                }
                 let stride = inputs.next_multiple_of(2);
-                door::floats(threads, x, inputs, stride, |x| {
-                    self.add_dense(threads, lines, x, stride, dense_kernels::pairs(set), out);
-                });
-            }
-            (Weights::Pairs(lines), Rows::Halves(halves)) => {
-                let stride = inputs.next_multiple_of(2);
-                match dense_kernels::dot_pairs(set) {
-                    Some(kernel) => door::halves(halves, inputs, stride, |x| {
+                match (x, dense_kernels::dot_pairs(set)) {
+                    (Rows::Halves(halves), Some(kernel)) => door::halves(halves, inputs, stride, |x| {
                         self.add_dense(threads, lines, x, stride, kernel, out);
                     }),
-                    None => door::floats(threads, x, inputs, stride, |x| {
-                        self.add_dense(threads, lines, x, stride, dense_kernels::pairs_odd_first(set), out);
+                    _ => door::floats(threads, x, inputs, stride, |x| {
+                        self.add_dense(threads, lines, x, stride, dense_kernels::pairs(set, odd_first), out);
                     }),
                 }
             }
@@ -277,13 +285,13 @@ impl Section {
         together: usize,
         add: impl Fn(Range<usize>, Range<usize>, &mut [Line<f32>]) + Sync,
     ) {
-        let Out { ref numbers, rows, width, inputs } = *out;
+        let Out { numbers, first: first_row, rows, width, inputs } = *out;
         let panels = self.bias.len();
-        let blocks = rows.div_ceil(BLOCK_ROWS);
+        let blocks = row_blocks(rows);
         threads.share(panels.div_ceil(together) * blocks, rows * inputs * self.outputs, |piece| {
             let (first, block) = (piece / blocks * together, piece % blocks);
             let panels = first..panels.min(first + together);
-            let rows = rows * block / blocks..rows * (block + 1) / blocks;
+            let rows = row_block(rows, block);
             SUMS.with_borrow_mut(|sums| {
                 sums.clear();
                 for bias in &self.bias[panels.clone()] {
@@ -295,7 +303,8 @@ impl Section {
                     let count = WIDTH.min(self.outputs - first);
                     for (row, sums) in rows.clone().zip(sums) {
                         // SAFETY: pieces are of different rows or panels.
-                        let out = unsafe { numbers.part(row * width + self.first + first, count) };
+                        let out =
+                            unsafe { numbers.part((first_row + row) * width + self.first + first, count) };
                         round(&sums.0[..count], out);
                     }
                 }
@@ -304,9 +313,20 @@ impl Section {
     }
 }
 
+/// How many blocks of rows there are, ...
+fn row_blocks(rows: usize) -> usize {
+    rows.div_ceil(BLOCK_ROWS)
+}
+
+/// ... and the rows of one of them.
+fn row_block(rows: usize, block: usize) -> Range<usize> {
+    let blocks = row_blocks(rows);
+    rows * block / blocks..rows * (block + 1) / blocks
+}
+
 /// From one panel of a thread to its next: the piece that it takes next is most likely one for each thread further on.
 fn panels_between(threads: &Threads, rows: usize) -> usize {
-    threads.count().div_ceil(rows.div_ceil(BLOCK_ROWS).max(1))
+    threads.count().div_ceil(row_blocks(rows).max(1))
 }
 
 /// `rows` rows in as few tiles as hold them, about equal.

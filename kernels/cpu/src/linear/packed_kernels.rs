@@ -85,11 +85,11 @@ pub fn kernel(set: InstructionSet, packed: &Packed) -> Kernel {
     }
 }
 
-/// One kernel: `$step` adds one line of weights to the integer sums; `$load` reads scales of the type `$scale` from
-/// the packed weights' `$scales`.
+/// One kernel: `$step` adds `$count` lines of weights, at most `$most`, to the integer sums; `$load` reads scales of
+/// the type `$scale` from the packed weights' `$scales`.
 macro_rules! kernel {
     ($name:ident, $tile:ident, $inputs:literal, $scales:ident: $scale:ident by $load:ident, [$($feature:meta)?], { $($rows:literal => $registers:literal),* },
-     |$line:ident, $x:ident, $stride:ident, $sums:ident| $step:block) => {
+     $most:literal, |$line:ident, $count:ident, $x:ident, $stride:ident, $sums:ident| $step:block) => {
         pub fn $name(tile: Tile<'_>, sums: &mut [Line<f32>]) {
             tile.check(sums.len(), tile.packed.$scales.len());
             #[allow(unused_unsafe, reason = "portable kernels are safe to call")]
@@ -141,10 +141,13 @@ macro_rules! kernel {
                             let offset = *rows.offsets.as_ptr().add((first + row) * groups + index);
                             $sums[row] = [splat_integer(offset); V];
                         }
-                        for at in 0..per_group {
+                        let mut at = 0;
+                        while at < per_group {
+                            let $count = usize::min($most, per_group - at);
                             let $line = lines.add((index * per_group + at) * WIDTH + lane);
                             let $x = values.add(index * group + at * $inputs);
                             $step
+                            at += $most;
                         }
                         for row in 0..R {
                             let place = (first + row) * groups + index;
@@ -177,10 +180,10 @@ macro_rules! kernel {
     };
 }
 
-/// A kernel of values of 4 bits, of which `$decode` makes bytes below 128.
+/// A kernel of values of 4 bits, of which `$decode` makes bytes; one instruction adds their products.
 macro_rules! half_kernel {
-    ($name:ident, $tile:ident, $scales:ident: $scale:ident by $load:ident, |$codes:ident| $decode:expr, $features:tt, $tiles:tt) => {
-        kernel!($name, $tile, 8, $scales: $scale by $load, $features, $tiles, |line, x, stride, sums| {
+    ($name:ident, $tile:ident, $scales:ident: $scale:ident by $load:ident, $most:literal, |$codes:ident| $decode:expr, $features:tt, $tiles:tt) => {
+        kernel!($name, $tile, 8, $scales: $scale by $load, $features, $tiles, 1, |line, _count, x, stride, sums| {
             let mut weights = [splat_integer(0); V];
             for at in 0..V {
                 weights[at] = load_words(line.add(at * LANES));
@@ -194,8 +197,38 @@ macro_rules! half_kernel {
                 for row in 0..R {
                     let x = splat_integer(x.add(row * stride + half * 4).cast::<i32>().read_unaligned());
                     for at in 0..V {
-                        sums[row][at] = dot_small_bytes(sums[row][at], values[at], x);
+                        sums[row][at] = dot_bytes(sums[row][at], values[at], x);
                     }
+                }
+            }
+        });
+    };
+}
+
+/// The same where products of bytes are summed in 16 bits: the products of `$most` lines do not overflow them.
+#[cfg(target_arch = "x86_64")]
+macro_rules! half_kernel_by_pairs {
+    ($name:ident, $tile:ident, $scales:ident: $scale:ident by $load:ident, $most:literal, |$codes:ident| $decode:expr, $features:tt, $tiles:tt) => {
+        kernel!($name, $tile, 8, $scales: $scale by $load, $features, $tiles, $most, |line, count, x, stride, sums| {
+            let mut pairs = [[splat_integer(0); V]; R];
+            for next in 0..count {
+                for at in 0..V {
+                    let weights = load_words(line.add(next * WIDTH + at * LANES));
+                    let $codes = low_halves(weights);
+                    let low = $decode;
+                    let $codes = high_halves(weights);
+                    let high = $decode;
+                    for row in 0..R {
+                        let x = x.add(row * stride + next * 8).cast::<i32>();
+                        let (first, second) = (x.read_unaligned(), x.add(1).read_unaligned());
+                        pairs[row][at] = dot_pairs(pairs[row][at], low, splat_integer(first));
+                        pairs[row][at] = dot_pairs(pairs[row][at], high, splat_integer(second));
+                    }
+                }
+            }
+            for row in 0..R {
+                for at in 0..V {
+                    sums[row][at] = plus_pairs(sums[row][at], pairs[row][at]);
                 }
             }
         });
@@ -205,11 +238,11 @@ macro_rules! half_kernel {
 /// The kernels of one instruction set, from its operations on registers: for each number of rows how many registers
 /// of a line are summed at once.
 macro_rules! kernels {
-    ([$($feature:meta)?], $most:literal, { $($rows:literal => $registers:literal),* $(,)? }) => {
+    ([$($feature:meta)?], $half_kernel:ident, $most:literal, { $($rows:literal => $registers:literal),* $(,)? }) => {
         /// Most rows of a tile.
         pub const ROWS: usize = $most;
 
-        kernel!(bytes, bytes_tile, 4, scales: f32 by load, [$($feature)?], { $($rows => $registers),* }, |line, x, stride, sums| {
+        kernel!(bytes, bytes_tile, 4, scales: f32 by load, [$($feature)?], { $($rows => $registers),* }, 1, |line, _count, x, stride, sums| {
             let mut weights = [splat_integer(0); V];
             for at in 0..V {
                 weights[at] = load_words(line.add(at * LANES));
@@ -222,10 +255,10 @@ macro_rules! kernels {
             }
         });
 
-        half_kernel!(halves, halves_tile, scales: f32 by load, |values| values, [$($feature)?], { $($rows => $registers),* });
+        $half_kernel!(halves, halves_tile, scales: f32 by load, 4, |values| values, [$($feature)?], { $($rows => $registers),* });
 
-        half_kernel!(microscaled, microscaled_tile, exponents: u8 by load_half_powers, |codes| looked_up(&DOUBLED, codes), [$($feature)?],
-                     { $($rows => $registers),* });
+        $half_kernel!(microscaled, microscaled_tile, exponents: u8 by load_half_powers, 2,
+                      |codes| looked_up(&DOUBLED, codes), [$($feature)?], { $($rows => $registers),* });
     };
 }
 
@@ -239,7 +272,7 @@ mod portable {
         std::array::from_fn(|at| a[at].mul_add(b[at], c[at]))
     }
 
-    kernels!([], 2, { 1 => 1, 2 => 1 });
+    kernels!([], half_kernel, 2, { 1 => 1, 2 => 1 });
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -247,7 +280,7 @@ mod avx2 {
     use super::{DOUBLED, Line, Tile, WIDTH};
     use crate::registers::avx2::{dot_bytes_less_128 as dot_bytes, *};
 
-    kernels!([target_feature(enable = "avx2,fma")], 4, { 1 => 4, 2 => 2, 3 => 1, 4 => 1 });
+    kernels!([target_feature(enable = "avx2,fma")], half_kernel_by_pairs, 4, { 1 => 4, 2 => 2, 3 => 2, 4 => 2 });
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -255,7 +288,7 @@ mod avx_vnni {
     use super::{DOUBLED, Line, Tile, WIDTH};
     use crate::registers::avx_vnni::*;
 
-    kernels!([target_feature(enable = "avx2,fma,avxvnni")], 4, { 1 => 4, 2 => 2, 3 => 1, 4 => 1 });
+    kernels!([target_feature(enable = "avx2,fma,avxvnni")], half_kernel, 4, { 1 => 4, 2 => 2, 3 => 1, 4 => 1 });
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -263,6 +296,6 @@ mod avx512_vnni {
     use super::{DOUBLED, Line, Tile, WIDTH};
     use crate::registers::avx512_vnni::*;
 
-    kernels!([target_feature(enable = "avx512f,avx512bw,avx512vnni")], 6,
-             { 1 => 4, 2 => 4, 3 => 4, 4 => 2, 5 => 2, 6 => 2 });
+    kernels!([target_feature(enable = "avx512f,avx512bw,avx512vnni")], half_kernel,
+             6, { 1 => 4, 2 => 4, 3 => 4, 4 => 2, 5 => 2, 6 => 2 });
 }

@@ -112,7 +112,7 @@ pub unsafe fn load_stored<T: Element>(from: *const T) -> Floats {
     unsafe { if size_of::<T>() == 2 { widen(from.cast()) } else { load(from.cast()) } }
 }
 
-// Of bytes. Products go by way of 16 bits, which two products of 128 * 127 do not overflow.
+// Of bytes. Products go by way of 16 bits, which two of 128 * 127 do not overflow.
 crate::operations! { "avx2,fma";
     /// The low 4 bits of every byte.
     low_halves(bytes: Integers) -> Integers = _mm256_and_si256(bytes, _mm256_set1_epi8(15));
@@ -128,11 +128,12 @@ crate::operations! { "avx2,fma";
     dot_bytes_less_128(sums: Integers, bytes: Integers, x: Integers) -> Integers = {
         // Their sizes are unsigned bytes, and x takes their signs.
         let signed = _mm256_xor_si256(bytes, _mm256_set1_epi8(-128));
-        dot_small_bytes(sums, _mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed))
+        plus_pairs(sums, _mm256_maddubs_epi16(_mm256_abs_epi8(signed), _mm256_sign_epi8(x, signed)))
     };
-    /// sums + in each lane the products of its four bytes, which are at most 128, with the signed ones of x.
-    dot_small_bytes(sums: Integers, bytes: Integers, x: Integers) -> Integers = {
-        let pairs = _mm256_maddubs_epi16(bytes, x);
-        _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
-    };
+    /// sums + in each half of a lane the products of its two bytes, which are below 128, with the signed ones of x.
+    dot_pairs(sums: Integers, bytes: Integers, x: Integers) -> Integers =
+        _mm256_add_epi16(sums, _mm256_maddubs_epi16(bytes, x));
+    /// sums + in each lane both halves of one of pairs.
+    plus_pairs(sums: Integers, pairs: Integers) -> Integers =
+        _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }

@@ -8,6 +8,3 @@ crate::operations! { "avx2,fma,avxvnni";
     /// sums + in each lane the products of its four unsigned bytes with the signed ones of x.
     dot_bytes(sums: Integers, bytes: Integers, x: Integers) -> Integers = _mm256_dpbusd_avx_epi32(sums, bytes, x);
 }
-
-/// The same of bytes below 128.
-pub use dot_bytes as dot_small_bytes;

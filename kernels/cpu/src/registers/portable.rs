@@ -164,6 +164,3 @@ pub fn dot_bytes(sums: Integers, bytes: Integers, x: Integers) -> Integers {
         products.fold(sums[at], |sum, (byte, x)| sum + i32::from(byte) * i32::from(x as i8))
     })
 }
-
-/// The same of bytes below 128.
-pub use dot_bytes as dot_small_bytes;

@@ -38,7 +38,7 @@ impl Penalties<'_> {
             return fail("more penalties than the buffers have");
         }
         if self.token[from..to].iter().any(|&token| token < 0 || token as usize >= vocabulary) {
-            return fail("a penalty of a token that there is not");
+            return fail("a penalty for a token outside the vocabulary");
         }
         Ok(())
     }

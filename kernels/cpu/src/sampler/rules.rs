@@ -56,7 +56,7 @@ impl<'a> Rules<'a> {
         for at in first..end {
             let row = self.logit_row[at];
             if row < 0 || row as usize >= self.sampling_rows() {
-                return fail("a sampling row that there is not");
+                return fail("a sampling row that does not exist");
             }
             let start = self.logit_start[row as usize];
             if start < 0 || start as usize > at {
@@ -64,7 +64,7 @@ impl<'a> Rules<'a> {
             }
             let mask = self.mask_row[at];
             if mask >= 0 && (mask as usize >= masks || self.mask_words != vocabulary.div_ceil(32)) {
-                return fail("a mask row that there is not, or not of one bit a token");
+                return fail("a mask row that does not exist, or has not one bit for each token");
             }
         }
         Ok(())

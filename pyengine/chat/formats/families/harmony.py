@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from pyengine.chat.formats import json_text
 from pyengine.chat.formats.bodies import arguments_of
-from pyengine.chat.formats.format import ChatFormat
+from pyengine.chat.formats.format import ChatFormat, ReasoningMarks
 from pyengine.chat.formats.sink import Sink, Trimmed
 from pyengine.chat.formats.stream import Markers, NotACall, Reading, Stream
 from pyengine.chat.tools import Tool
@@ -47,6 +47,16 @@ class Channels:
     def opens_reasoning(self, prompt: str) -> bool:
         """Whether the prompt ends within an analysis message."""
         return prompt.rstrip().endswith(f"{_CHANNEL}analysis{_MESSAGE}")
+
+    @property
+    def text_open(self) -> str:
+        """The head of the final message."""
+        return f"{_CHANNEL}final{_MESSAGE}"
+
+    def reasoning_marks(self, *, calls: bool) -> ReasoningMarks | None:
+        """Analysis messages; behind the last of them the answer is a call, or the final message."""
+        after = "" if calls else f"<|start|>assistant{_CHANNEL}final{_MESSAGE}"
+        return ReasoningMarks(f"{_CHANNEL}analysis{_MESSAGE}", _ENDS[0], after, again=True)
 
     def grammar(
         self,
@@ -154,7 +164,7 @@ def _text(stream: Stream, take: Trimmed) -> Reading[None]:
 
 
 def _read_call(stream: Stream, sink: Sink, name: str) -> Reading[None]:
-    """A message to a function; to a function that there is not, or without JSON, it is text."""
+    """A message to a function; to an unknown function, or without JSON, it is text."""
     try:
         yield from stream.space()
         if (yield from stream.peek()) == "{":

@@ -1,10 +1,11 @@
 """``POST /v1/chat/completions``."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -14,21 +15,32 @@ from pyengine.chat.answer_spec import AnswerSpec
 from pyengine.chat.options import ChatOptions
 from pyengine.completion import Completion
 from pyengine.errors import InvalidRequestError
-from pyengine.http.answering import Answers, Question, answer, prepare
+from pyengine.http.answering import Answers, Question, answer, prepare, reasoning
 from pyengine.http.errors import FieldNames
 from pyengine.http.event_stream import EVENTS, StreamForm
 from pyengine.http.limits import check_messages
-from pyengine.http.openai.completions.chat_options import chat_options, grammar_names, predicted
+from pyengine.http.openai.completions.chat_options import (
+    chat_options,
+    grammar_names,
+    predicted,
+    thinking_budget,
+    thinks_first,
+)
 from pyengine.http.openai.completions.chunks import AnswerChunks, ChatChunks
+from pyengine.http.openai.completions.functions import FINISH, with_tools
 from pyengine.http.openai.completions.prompt_logprobs import (
     check_prompt_logprobs,
+    check_prompt_logprobs_size,
     in_chunks,
     vllm_logprobs,
 )
 from pyengine.http.openai.completions.stored_chat import kept, save
 from pyengine.http.openai.completions.stream_fields import StreamFields, TokenIds
+from pyengine.http.openai.custom_tools import input_of
 from pyengine.http.openai.logprobs import by_token_ids, chat_logprobs, wanted_in_chat
 from pyengine.http.openai.schema.chat import (
+    AnswerCustom,
+    AnswerCustomCall,
     AnswerFunction,
     AnswerMessage,
     AnswerToolCall,
@@ -43,6 +55,7 @@ from pyengine.http.openai.schema.common import (
 )
 from pyengine.http.openai.schema.sampling import request_options, sampling_params
 from pyengine.http.openai.structured import CLOSE, Constraint, constraint
+from pyengine.http.openai.tools import customs, read_tools
 from pyengine.http.operations.tracing import Asked
 from pyengine.request.generation import Generation
 from pyengine.tokenizer import longest_prediction
@@ -60,8 +73,8 @@ async def create(exchange: "Exchange") -> None:
 
 
 async def _read(exchange: "Exchange") -> Question[Any]:
-    request = await exchange.decode(_decoder)
-    engine, limits = exchange.service.require_model(request.model), exchange.service.limits
+    request = with_tools(await exchange.decode(_decoder))
+    engine, limits = exchange.require_model(request.model), exchange.service.limits
     check_common(request, limits)
     check_messages(len(request.messages), limits)
     check_prompt_logprobs(request)
@@ -69,10 +82,13 @@ async def _read(exchange: "Exchange") -> Question[Any]:
     logprobs, defaults = wanted_in_chat(request), engine.default_sampling_params
     params = sampling_params(request, _max_tokens(request), logprobs, defaults)
     wanted = constraint(request)
-    options = chat_options(request, wanted.grammar, limits)
+    thinks = reasoning(exchange, *thinks_first(request))
+    tools = read_tools(request.tools, limits, exchange.warnings)
+    options = chat_options(request, wanted.grammar, limits, thinks, tools)
     exchange.names = _names(request, wanted, options)
     spec, token_ids = await prepare(exchange, request.messages, params, options)
     token_ids = truncated(token_ids, request, params.max_tokens, engine.max_context)
+    check_prompt_logprobs_size(request.prompt_logprobs, [token_ids], request.n or 1)
     # Before the engine is asked, which notices a client that leaves meanwhile.
     prediction = await _prediction(engine, predicted(request))
     asked = Asked("chat", exchange.service.new_id("chatcmpl-"), params, bool(request.stream))
@@ -80,11 +96,16 @@ async def _read(exchange: "Exchange") -> Question[Any]:
         prompts=[token_ids],
         params=spec.params,
         options=request_options(
-            request, spec.grammar, wanted.close, prediction, request.prompt_logprobs
+            request,
+            spec.grammar,
+            wanted.close,
+            prediction,
+            request.prompt_logprobs,
+            spec.thinking_budget,
         ),
         asked=asked,
         reading=(lambda generation: generation) if spec.plain else spec.answer,
-        writer=partial(_Writer, exchange, request, spec, token_ids, asked, keep),
+        writer=partial(_Writer, exchange, request, spec, token_ids, asked, keep, customs(tools)),
         n=request.n or 1,
     )
 
@@ -96,6 +117,7 @@ class _Writer:
     Attributes:
         token_ids: The token ids of the prompt.
         keep: Whether the completion is to be stored.
+        customs: The names of custom tools.
         generations: One for each choice.
     """
 
@@ -105,6 +127,7 @@ class _Writer:
     token_ids: list[int]
     asked: Asked
     keep: bool
+    customs: frozenset[str]
     generations: Sequence[Generation]
     form: StreamForm = EVENTS
     created: int = field(default_factory=lambda: int(time.time()))
@@ -128,7 +151,8 @@ class _Writer:
         )
         if self.spec.plain:
             return ChatChunks(fields)
-        return AnswerChunks(fields, request.include_reasoning is not False)
+        shows, old = request.include_reasoning is not False, bool(request.functions)
+        return AnswerChunks(fields, self.customs, shows, functions=old)
 
     async def ended(self, answers: Answers) -> None:
         """Stores the completion, where that is wanted."""
@@ -141,7 +165,8 @@ class _Writer:
         if self.request.return_token_ids:
             response.prompt_token_ids = self.token_ids
         if (top := self.request.prompt_logprobs) is not None:
-            response.prompt_logprobs = vllm_logprobs(self.generations[0], top)
+            scored = await asyncio.to_thread(vllm_logprobs, self.generations[0], top)
+            response.prompt_logprobs = cast("Any", scored)
         if self.keep:
             await self._save(response)
         return _encode(response)
@@ -160,8 +185,8 @@ class _Writer:
             choices=[
                 ChatChoice(
                     index,
-                    _message(whole, request),
-                    whole.finish_reason,
+                    _message(whole, request, self.customs),
+                    _finish(whole, request),
                     chat_logprobs(by_token_ids(whole.logprobs) if names else whole.logprobs),
                     whole.token_ids if request.return_token_ids else msgspec.UNSET,
                 )
@@ -174,15 +199,23 @@ class _Writer:
         return response
 
 
-def _message(whole: Completion | ChatAnswer, request: ChatRequest) -> AnswerMessage:
+def _message(
+    whole: Completion | ChatAnswer, request: ChatRequest, customs: frozenset[str]
+) -> AnswerMessage:
     """The message of an answer; what it has none of is left out of it."""
     message = AnswerMessage(whole.text)
     if isinstance(whole, Completion):
         return message
-    if whole.tool_calls:
+    if whole.tool_calls and request.functions:
+        message.content = whole.text or None
+        call = whole.tool_calls[0]
+        message.function_call = AnswerFunction(call.name, call.arguments)
+    elif whole.tool_calls:
         message.content = whole.text or None
         message.tool_calls = [
-            AnswerToolCall(call.id, AnswerFunction(call.name, call.arguments))
+            AnswerCustomCall(call.id, AnswerCustom(call.name, input_of(call.arguments)))
+            if call.name in customs
+            else AnswerToolCall(call.id, AnswerFunction(call.name, call.arguments))
             for call in whole.tool_calls
         ]
     if whole.reasoning and request.include_reasoning is not False:
@@ -190,9 +223,18 @@ def _message(whole: Completion | ChatAnswer, request: ChatRequest) -> AnswerMess
     return message
 
 
+def _finish(whole: Completion | ChatAnswer, request: ChatRequest) -> str:
+    """Why an answer ended, in the form of calls that the request has."""
+    old = bool(request.functions) and whole.finish_reason == "tool_calls"
+    return FINISH if old else whole.finish_reason
+
+
 def _max_tokens(request: ChatRequest) -> int | None:
     """``max_completion_tokens``, or ``max_tokens`` by its old name."""
-    new, old = request.max_completion_tokens, request.max_tokens
+    new, old = (
+        None if given == -1 else given  # no limit, as Ollama and LangChain.js say it
+        for given in (request.max_completion_tokens, request.max_tokens)
+    )
     if new is None:
         return old
     if old is not None and old != new:
@@ -214,6 +256,8 @@ def _names(request: ChatRequest, wanted: Constraint, options: ChatOptions) -> Fi
         "grammar": grammar,
         "close_grammar": CLOSE,
         "template_arguments": "chat_template_kwargs",
+        "reasoning": "enable_thinking",
+        "thinking_budget": thinking_budget(request)[0],
     }
     if request.max_completion_tokens is not None:
         fields["max_tokens"] = "max_completion_tokens"

@@ -9,9 +9,12 @@ from pyengine.chat.answer import ChatUpdate, ToolCallDelta
 from pyengine.completion import Update, Usage
 from pyengine.errors import PyengineError
 from pyengine.http.errors import error_body
+from pyengine.http.openai.completions.functions import FINISH
 from pyengine.http.openai.completions.stream_fields import StreamFields
+from pyengine.http.openai.custom_tools import InputText
 from pyengine.http.openai.logprobs import chat_logprobs, completion_logprobs
 from pyengine.http.openai.schema.common import usage_object
+from pyengine.http.padding import padding
 
 _encode = msgspec.json.Encoder().encode
 
@@ -40,7 +43,8 @@ class _Encoder:
     @property
     def _says_more(self) -> bool:
         """Whether chunks of text say more than their text."""
-        return self._fields.usage_so_far or self._fields.tokens.prompts is not None
+        fields = self._fields
+        return fields.usage_so_far or fields.pads or fields.tokens.prompts is not None
 
     def _tell(self, update: Update | ChatUpdate) -> None:
         """Let the first chunk of ``update`` tell its token ids, if they are wanted."""
@@ -60,6 +64,12 @@ class _Encoder:
         if tokens.scores is not None:
             told += b',"prompt_logprobs":%b' % _encode(tokens.scores(index))
         return told
+
+    def _padding(self, text: bytes) -> bytes:
+        """What makes the sizes of chunks tell nothing of their texts, if that is wanted."""
+        if not self._fields.pads:
+            return b""
+        return b',"obfuscation":"%b"' % padding(len(text)).encode()
 
     def _count(self, update: Update | ChatUpdate) -> None:
         """Let the chunks of ``update`` say the usage of its choice so far, if that is wanted."""
@@ -111,15 +121,25 @@ class _ChatEncoder(_Encoder):
         tail: bytes | None = None,
         logprobs: bytes = b"null",
     ) -> bytes:
-        return b'%b[{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b%b}]%b' % (
+        return b'%b[{"index":%d,"delta":%b,"logprobs":%b,"finish_reason":%b%b}]%b%b' % (
             self._head,
             index,
             delta,
             logprobs,
             finish,
             self._told(),
+            self._padding(delta),
             self._tail if tail is None else tail,
         )
+
+    def text_encoder(self, index: int) -> Callable[[str], bytes] | None:
+        """A faster :meth:`update` for updates with text alone; None where chunks have more."""
+        if self._says_more:
+            return None
+        return _around(self._text(index, _TEXT))
+
+    def _text(self, index: int, text: str, logprobs: bytes = b"null") -> bytes:
+        return self._choice(index, b'{"content":%b}' % _encode(text), b"null", logprobs=logprobs)
 
     def _in_chat(self, update: Update | ChatUpdate) -> bytes:
         """The log-probabilities of an update, or null."""
@@ -149,15 +169,6 @@ class ChatChunks(_ChatEncoder):
             data += self._choice(index, b"{}", _encode(update.finish_reason))
         return data
 
-    def text_encoder(self, index: int) -> Callable[[str], bytes] | None:
-        """A faster :meth:`update` for updates with text alone; None where chunks have more."""
-        if self._says_more:
-            return None
-        return _around(self._text(index, _TEXT))
-
-    def _text(self, index: int, text: str, logprobs: bytes = b"null") -> bytes:
-        return self._choice(index, b'{"content":%b}' % _encode(text), b"null", logprobs=logprobs)
-
 
 class AnswerChunks(_ChatEncoder):
     """As :class:`ChatChunks`, for answers with reasoning and tool calls.
@@ -165,9 +176,20 @@ class AnswerChunks(_ChatEncoder):
     A call comes as its name, with empty arguments, and then the arguments in fragments.
     """
 
-    def __init__(self, fields: StreamFields, include_reasoning: bool = True) -> None:
+    def __init__(
+        self,
+        fields: StreamFields,
+        customs: frozenset[str] = frozenset(),
+        include_reasoning: bool = True,
+        *,
+        functions: bool = False,
+    ) -> None:
+        """``customs``: the names of custom tools; ``functions``: calls are in their older form."""
         super().__init__(fields)
+        self._customs = customs
         self._include_reasoning = include_reasoning
+        self._functions = functions
+        self._texts: dict[tuple[int, int], InputText] = {}  # by the choice and the call
 
     def first(self, index: int, update: ChatUpdate) -> bytes:
         """The role; content is null until there is some."""
@@ -184,22 +206,46 @@ class AnswerChunks(_ChatEncoder):
         self._count(update)
         self._tell(update)
         data, logprobs = b"", self._in_chat(update) if update.logprobs else b"null"
-        for delta in self._deltas(update):
+        for delta in self._deltas(index, update):
             data += self._choice(index, delta, b"null", logprobs=logprobs)
             logprobs = b"null"
         if update.finish_reason is not None or logprobs != b"null" or self._ids:
             # Tokens may come before it is clear whether they are text.
-            finish = _encode(update.finish_reason)
+            reason: str | None = update.finish_reason
+            if self._functions and reason == "tool_calls":
+                reason = FINISH
+            finish = _encode(reason)
             data += self._choice(index, b"{}", finish, logprobs=logprobs)
         return data
 
-    def _deltas(self, update: ChatUpdate) -> Iterator[bytes]:
+    def _deltas(self, index: int, update: ChatUpdate) -> Iterator[bytes]:
         if update.reasoning and self._include_reasoning:
             yield b'{"reasoning_content":%b}' % _encode(update.reasoning)
         if update.text:
             yield b'{"content":%b}' % _encode(update.text)
         for call in update.tool_calls:
-            yield b'{"tool_calls":[%b]}' % _call(call)
+            if self._functions:
+                named = b"" if call.name is None else b'"name":%b,' % _encode(call.name)
+                yield b'{"function_call":{%b"arguments":%b}}' % (named, _encode(call.arguments))
+                continue
+            if call.name in self._customs:
+                self._texts[index, call.index] = InputText()
+            text = self._texts.get((index, call.index))
+            made = _call(call) if text is None else _custom(call, text.feed(call.arguments))
+            if made is not None:
+                yield b'{"tool_calls":[%b]}' % made
+
+
+def _custom(call: ToolCallDelta, text: str) -> bytes | None:
+    """A custom call begins, or more of its text comes; None: nothing to tell."""
+    if call.id is not None:
+        return b'{"index":%d,"id":%b,"type":"custom","custom":{"name":%b,"input":%b}}' % (
+            call.index,
+            _encode(call.id),
+            _encode(call.name),
+            _encode(text),
+        )
+    return b'{"index":%d,"custom":{"input":%b}}' % (call.index, _encode(text)) if text else None
 
 
 def _call(call: ToolCallDelta) -> bytes:
@@ -265,12 +311,13 @@ class CompletionChunks(_Encoder):
         tail: bytes,
         logprobs: dict[str, Any] | None,
     ) -> bytes:
-        return b'%b[{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b%b}]%b' % (
+        return b'%b[{"index":%d,"text":%b,"logprobs":%b,"finish_reason":%b%b}]%b%b' % (
             self._head,
             index,
             text,
             b"null" if logprobs is None else _encode(logprobs),
             finish,
             self._told(),
+            self._padding(text),
             tail,
         )

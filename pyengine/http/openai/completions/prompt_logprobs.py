@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from pyengine.errors import InvalidRequestError
@@ -15,6 +16,10 @@ from pyengine.request.generation import Generation
 from pyengine.sampling import MAX_LOGPROBS
 from pyengine.tokenizer import Tokenizer
 
+MOST_TOLD = 400_000
+"""Most log-probabilities of prompt tokens in one answer: some 25 MB."""
+
+_encode = msgspec.json.Encoder().encode
 Entries = list[TokenLogprob | None]
 
 
@@ -32,6 +37,23 @@ def check_prompt_logprobs(request: GenerationRequest) -> None:
         )
 
 
+def check_prompt_logprobs_size(
+    top: int | None, prompts: Sequence[Sequence[int]], n: int, param: str = "prompt_logprobs"
+) -> None:
+    """Refuse an answer that would have too many log-probabilities of its prompts.
+
+    Raises:
+        InvalidRequestError: Naming ``param``.
+    """
+    told = 0 if top is None else n * (top + 1) * sum(map(len, prompts))
+    if told > MOST_TOLD:
+        raise InvalidRequestError(
+            f"'{param}' asks for {told} log-probabilities of prompt tokens in all choices; "
+            f"{MOST_TOLD} are the most in one request.",
+            param=param,
+        )
+
+
 def entries_of(generation: Generation, top: int) -> Entries:
     """The entries of the prompt of a request that tells of it, with ``top`` likely tokens each."""
     entries = generation.prompt_logprobs()
@@ -44,26 +66,27 @@ def entries_of(generation: Generation, top: int) -> Entries:
 
 def in_chunks(
     generations: Sequence[Generation], top: int | None
-) -> Callable[[int], list[dict[str, Any] | None]] | None:
+) -> Callable[[int], msgspec.Raw] | None:
     """``prompt_logprobs`` of each choice of a stream; None where ``top`` is."""
     return None if top is None else lambda index: vllm_logprobs(generations[index], top)
 
 
-def vllm_logprobs(generation: Generation, top: int) -> list[dict[str, Any] | None]:
-    """``prompt_logprobs`` as vLLM writes them: a mapping by token id for each token.
+def vllm_logprobs(generation: Generation, top: int) -> msgspec.Raw:
+    """``prompt_logprobs`` in JSON as vLLM writes them: a mapping by token id for each token.
 
-    The rank of a token is told where it is among the most likely.
+    The rank of a token is told where it is among the most likely. Encoded token by token, so that
+    other threads may run in between.
     """
-    made: list[dict[str, Any] | None] = []
+    made: list[bytes] = []
     for entry in entries_of(generation, top):
         if entry is None:
-            made.append(None)
+            made.append(b"null")
             continue
         ranked: dict[str, Any] = {str(entry.token_id): _entry(entry.logprob, None, entry.token)}
         for rank, each in enumerate(entry.top, 1):
             ranked[str(each.token_id)] = _entry(each.logprob, rank, each.token)
-        made.append(ranked)
-    return made
+        made.append(_encode(ranked))
+    return msgspec.Raw(b"[%b]" % b",".join(made))
 
 
 def _entry(logprob: float, rank: int | None, token: str) -> dict[str, Any]:
@@ -81,7 +104,7 @@ class EchoedScores:
         tokenizer: Spells the first tokens.
         top: Likely tokens that are told beside each token.
         n: Answers to a prompt.
-        tells: Of so many generations the first tells of the prompt.
+        tells: How many generations there are; the first tells of the prompt.
         names: Tokens are called by their ids, not by their text.
     """
 

@@ -6,6 +6,7 @@ import msgspec
 
 from pyengine.http.openai.schema.chat import ChatRequest, ChatResponse
 from pyengine.http.openai.schema.common import check_metadata
+from pyengine.http.openai.schema.sampling import tenant_of
 from pyengine.http.query import Deleted, ListQuery, page_of, read_query, stored_page
 from pyengine.http.store.database import Part
 from pyengine.http.store.store import NOT_STORED
@@ -21,7 +22,7 @@ UNSTORED_METADATA = "'metadata' is kept with stored completions; this one is not
 
 
 class ChatListQuery(ListQuery, kw_only=True, forbid_unknown_fields=True):
-    """Which completions are wanted: those of a model, those with all of that metadata."""
+    """Selects completions by model and by metadata."""
 
     order: Literal["asc", "desc"] = "asc"
     model: str | None = None
@@ -65,7 +66,7 @@ async def save(
     asked = {
         "request_id": exchange.request_id,
         "metadata": request.metadata or {},
-        "input_user": request.user,
+        "input_user": tenant_of(request.user),
         "service_tier": "default",
         "temperature": params.temperature,
         "top_p": params.top_p,
@@ -97,15 +98,8 @@ def _stored(message: dict[str, Any], name: str) -> dict[str, Any]:
 async def list_all(exchange: "Exchange") -> None:
     """The stored completions."""
     query = read_query(exchange.scope.query_string, ChatListQuery)
-
-    def wanted(body: bytes) -> bool:
-        completion = msgspec.json.decode(body)
-        if query.model not in (None, completion["model"]):
-            return False
-        wanted, there = query.metadata or {}, completion["metadata"]
-        return all(there.get(name) == value for name, value in wanted.items())
-
-    page = await stored_page(exchange, KIND, query, wanted)
+    labels = {f"metadata.{name}": value for name, value in (query.metadata or {}).items()}
+    page = await stored_page(exchange, KIND, query, **labels, model=query.model)
     exchange.reply(_encode(page))
 
 

@@ -58,6 +58,7 @@ class StreamFields:
         usage: Whether a chunk of usage comes last.
         usage_so_far: Whether every chunk says the usage until then.
         tokens: What they tell of tokens.
+        pads: Whether chunks are padded.
     """
 
     answer_id: str
@@ -68,6 +69,7 @@ class StreamFields:
     usage: bool = False
     usage_so_far: bool = False
     tokens: TokenIds = TokenIds()
+    pads: bool = False
 
     @classmethod
     def wanted(
@@ -83,6 +85,7 @@ class StreamFields:
         options = request.stream_options
         usage = options is not None and bool(options.include_usage)
         so_far = options is not None and bool(options.continuous_usage_stats)
+        pads = options is not None and bool(options.include_obfuscation)
         return cls(
-            answer_id, created, model, request.n or 1, tuple(warnings), usage, so_far, tokens
+            answer_id, created, model, request.n or 1, tuple(warnings), usage, so_far, tokens, pads
         )

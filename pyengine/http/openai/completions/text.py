@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -17,9 +17,11 @@ from pyengine.http.errors import FieldNames
 from pyengine.http.event_stream import EVENTS, StreamForm
 from pyengine.http.limits import check_prompts
 from pyengine.http.openai.completions.chunks import CompletionChunks
+from pyengine.http.openai.completions.infill import gap
 from pyengine.http.openai.completions.prompt_logprobs import (
     EchoedScores,
     check_prompt_logprobs,
+    check_prompt_logprobs_size,
     in_chunks,
     vllm_logprobs,
 )
@@ -61,10 +63,13 @@ async def create(exchange: "Exchange") -> None:
 
 async def _read(exchange: "Exchange") -> Question[Update]:
     request = await exchange.decode(_decoder)
-    engine = exchange.service.require_model(request.model)
+    engine = exchange.require_model(request.model)
     limits, n = exchange.service.limits, request.n or 1
     check_common(request, limits)
+    max_tokens: int | None
     max_tokens = DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens
+    if max_tokens == -1:  # no limit, as llama.cpp says it
+        max_tokens = None
     _check(request, max_tokens)
     scored = bool(request.echo) and request.logprobs is not None
     defaults = engine.default_sampling_params
@@ -76,14 +81,24 @@ async def _read(exchange: "Exchange") -> Question[Update]:
     wishes = [request.logprobs if scored else None, request.prompt_logprobs]
     most = max((top for top in wishes if top is not None), default=None)
     options = request_options(request, wanted.grammar, wanted.close, prompt_logprobs=most)
-    special = request.add_special_tokens is not False
+    between = await gap(request, engine.tokenizer)
+    special = request.add_special_tokens is not False and between is None
     token_ids = [
         await engine.encode(prompt, add_special_tokens=special)
         if isinstance(prompt, str)
         else prompt
         for prompt in prompts
     ]
+    if between is not None:
+        token_ids = [between.around(ids) for ids in token_ids]
+        stops = (*params.stop_token_ids, *between.ends)
+        params = msgspec.structs.replace(params, stop_token_ids=stops)
     token_ids = [truncated(ids, request, max_tokens, engine.max_context) for ids in token_ids]
+    check_prompt_logprobs_size(most, token_ids, n, "logprobs" if scored else "prompt_logprobs")
+    if request.max_tokens is None:  # the default is no more than what is left
+        room = engine.max_context - max(map(len, token_ids))
+        left = max(1, min(DEFAULT_MAX_TOKENS, room))
+        params = msgspec.structs.replace(params, max_tokens=left)
     shown = prompts if request.truncate_prompt_tokens is None else token_ids
     asked = Asked("text_completion", exchange.service.new_id("cmpl-"), params, bool(request.stream))
     return Question(
@@ -176,8 +191,13 @@ class _Writer:
     async def whole(self, answers: Answers) -> bytes:
         """The answers as one response, once all have ended."""
         await self._echo()
-        request, n, scores = self.request, self.n, self.scores
         wholes: list[Completion] = [await each for each in answers]
+        if self.scores is None and self.request.prompt_logprobs is None:
+            return self._whole(wholes)
+        return await asyncio.to_thread(self._whole, wholes)
+
+    def _whole(self, wholes: list[Completion]) -> bytes:
+        request, n, scores = self.request, self.n, self.scores
         choices = [
             _choice(request, index, whole, self.echoed[index // n] if self.echoed else "")
             for index, whole in enumerate(wholes)
@@ -189,7 +209,8 @@ class _Writer:
                 choice.prompt_token_ids = self.token_ids[index // n]
             if request.prompt_logprobs is not None:
                 first = self.generations[index // n * n]
-                choice.prompt_logprobs = vllm_logprobs(first, request.prompt_logprobs)
+                scored = vllm_logprobs(first, request.prompt_logprobs)
+                choice.prompt_logprobs = cast("Any", scored)
         response = CompletionResponse(
             id=self.asked.answer_id,
             created=self.created,
@@ -202,7 +223,7 @@ class _Writer:
         return _encode(response)
 
 
-def _check(request: CompletionRequest, max_tokens: int) -> None:
+def _check(request: CompletionRequest, max_tokens: int | None) -> None:
     """The rules between the fields of a text completion.
 
     Raises:

@@ -46,9 +46,9 @@ _PARAMS = SamplingParams()
 
 async def create(exchange: "Exchange") -> None:
     """The vectors of one text or several."""
-    exchange.names = FieldNames({"prompt": "input"})
     request = await exchange.decode(_decoder)
-    engine = exchange.service.require_model(request.model)
+    exchange.names = FieldNames({"prompt": "input"})
+    engine = exchange.require_model(request.model)
     form = VectorForm(request.dimensions, request.normalize)
     inputs = split_prompts(request.input, "input")
     check_inputs("input", len(inputs))
@@ -104,11 +104,7 @@ async def embedded(
     asked = Asked("embeddings", exchange.service.new_id("embd-"), _PARAMS, False)
     options = replace(options, pooling=spec.pooling)
     generations = exchange.generate(((ids, _PARAMS) for ids in prompts), options, asked)
-    made = []
-    for generation in generations:
-        usage = (await generation).usage
-        made.append(Embedding(form.of(generation.vector, spec), usage))
-    return made
+    return [await form.embedding(generation, spec) for generation in generations]
 
 
 def check_inputs(param: str, count: int) -> None:

@@ -2,24 +2,24 @@
 
 A model whose folder says how to make vectors gives the cosine of two. Any other is asked, as
 Qwen3-Reranker is: the conversation says what to judge, and the score is the softmax over the logits
-of ``yes`` and ``no`` in the place of the answer's first token. A bias leaves ``yes`` alone there,
-which tells its log-probability and those of the likeliest tokens; where ``no`` is not among these,
-a second request asks for its own.
+of ``yes`` and ``no`` in the place of the answer's first token.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyengine.chat.messages import Message
 from pyengine.chat.options import ChatOptions
 from pyengine.completion import Usage
+from pyengine.decisions.plan import SCORING
 from pyengine.errors import InvalidRequestError
 from pyengine.http.openai.pooling.embeddings import embedded
 from pyengine.http.operations.tracing import Asked
 from pyengine.request.embedding import VectorForm, similarity
 from pyengine.request.options import RequestOptions
-from pyengine.sampling import MAX_LOGPROBS, SamplingParams
+from pyengine.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -32,9 +32,6 @@ INSTRUCTION = "Given a web search query, retrieve relevant passages that answer 
 NOT_TRAINED = (
     "the model's name has no 'rerank' in it: scores are its own yes or no to a reranker's prompt."
 )
-
-# Added to a logit: more than any two of them differ by.
-_ALONE = 1e30
 
 Pair = tuple[str, str]
 Scored = tuple[list[float], list[Usage]]
@@ -83,35 +80,19 @@ async def _judged(
         messages = [Message("system", SYSTEM), Message("user", asked)]
         _, token_ids = await engine.prepare(messages, SamplingParams(), chat)
         prompts.append(token_ids)
-    params = _answering(yes, MAX_LOGPROBS)
     generations = exchange.generate(
-        ((ids, params) for ids in prompts),
-        options,
-        Asked("rerank", exchange.service.new_id("score-"), params, False),
+        ((ids, SCORING) for ids in prompts),
+        replace(options, following_logprobs=(yes, no)),
+        Asked("rerank", exchange.service.new_id("score-"), SCORING, False),
     )
     found, usages = [], []
-    for ids, generation in zip(prompts, generations, strict=True):
-        usages.append((await generation).usage)
-        (entry,) = generation.token_logprobs()
-        of_no = next((top.logprob for top in entry.top if top.token_id == no), None)
-        if of_no is None:
-            [other] = exchange.generate_more([(ids, _answering(no, 0))], options)
-            usages.append((await other).usage)
-            of_no = other.token_logprobs()[0].logprob
-        found.append(1 / (1 + math.exp(min(of_no - entry.logprob, 700.0))))
+    for generation in generations:
+        made = await generation
+        assert made.following_logprobs is not None
+        of_yes, of_no = made.following_logprobs
+        usages.append(made.usage)
+        found.append(1 / (1 + math.exp(min(of_no - of_yes, 700.0))))
     return found, usages
-
-
-def _answering(token: int, top: int) -> SamplingParams:
-    """The parameters of a request whose answer is ``token``, with ``top`` likely ones told."""
-    return SamplingParams(
-        temperature=0.0,
-        max_tokens=1,
-        logit_bias={token: _ALONE},
-        ignore_eos=True,
-        skip_special_tokens=False,
-        logprobs=top,
-    )
 
 
 def _token(exchange: "Exchange", word: str) -> int:

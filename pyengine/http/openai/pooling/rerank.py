@@ -34,7 +34,7 @@ _encode = msgspec.json.Encoder().encode
 async def rerank(exchange: "Exchange") -> None:
     """Order documents by how well they answer a query."""
     request = await exchange.decode(_rerank)
-    engine = exchange.service.require_model(request.model)
+    engine = exchange.require_model(request.model)
     texts = [each if isinstance(each, str) else each.text for each in request.documents]
     check_inputs("documents", len(texts))
     if request.top_n is not None and request.top_n < 0:
@@ -61,7 +61,7 @@ async def rerank(exchange: "Exchange") -> None:
 async def score(exchange: "Exchange") -> None:
     """Score pairs of texts."""
     request = await exchange.decode(_score)
-    engine = exchange.service.require_model(request.model)
+    engine = exchange.require_model(request.model)
     pairs = paired(request.text_1, request.text_2)
     found, usages = await scores(exchange, pairs, request.instruction, _options(request))
     response = ScoreResponse(

@@ -23,8 +23,9 @@ from pyengine.http import sse
 from pyengine.http.answering import Answers, Question, begin
 from pyengine.http.errors import InternalError
 from pyengine.http.event_stream import KEEP_ALIVE, EventStream
+from pyengine.http.openai.responses.earlier import ACTIVE, KIND
 from pyengine.http.openai.responses.output import ResponseWriter
-from pyengine.http.openai.responses.request import KIND
+from pyengine.http.openai.schema.response_object import ResponseObject
 from pyengine.http.store.database import Part
 from pyengine.http.store.store import Store
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 _encode = msgspec.json.Encoder().encode
 _EVENTS = "events"
 _END = b"\n\n"
-ACTIVE = ("queued", "in_progress")
 LOST = "The process that generated the response has died."
 
 
@@ -42,12 +42,14 @@ class EventRecorder:
     """A connection whose answer, a stream of events, is stored. Lives on the serving loop.
 
     What comes while a write is under way is the next write: a part of the stored response, whose
-    number is that of its last event.
+    number is that of its last event. The first one says that the response is in progress.
     """
 
-    def __init__(self, store: Store, name: str) -> None:
+    def __init__(self, store: Store, response: ResponseObject) -> None:
         self._store = store
-        self._name = name
+        self._name = response.id
+        self._response = response
+        self._status = response.status  # as it is stored
         self._last = -1
         self._waiting = b""
         self._said = False
@@ -78,7 +80,8 @@ class EventRecorder:
     async def _write(self) -> None:
         try:
             while self._said:
-                await self._put(lambda _: None, lease=True)
+                changed, self._status = self._response.status != self._status, self._response.status
+                await self._put(_encode(self._response) if changed else None, lease=True)
         finally:
             self._writing = None
 
@@ -86,13 +89,13 @@ class EventRecorder:
         """Store the rest of the events with the response as it ended."""
         if self._writing is not None:
             await asyncio.wait({self._writing})
-        await self._put(lambda _: body, lease=False)
+        await self._put(body, lease=False)
 
-    async def _put(self, change: Any, *, lease: bool) -> None:
+    async def _put(self, body: bytes | None, *, lease: bool) -> None:
         data, self._waiting, self._said = self._waiting, b"", False
         self._last += data.count(_END)
         parts = [Part(_EVENTS, self._last, data)] if data else []
-        if await self._store.change(self._name, change, *parts, lease=lease) is None:
+        if await self._store.change(self._name, lambda _: body, *parts, lease=lease) is None:
             self._forgotten.set()
 
 
@@ -107,7 +110,7 @@ class Job:
         """Take over from ``front``, which answers with the response that is queued."""
         self._front = front
         self._writer = writer
-        self._recorder = EventRecorder(front.service.store, writer.response.id)
+        self._recorder = EventRecorder(front.service.store, writer.response)
         self.exchange = front.detach(cast("Any", self._recorder))
 
     async def begin(self, question: Question[ChatUpdate], items: Part) -> None:

@@ -6,11 +6,11 @@ import msgspec
 
 from pyengine.errors import InvalidRequestError
 from pyengine.http.answering import Question, answer
+from pyengine.http.errors import StoreFullError, StoreUnavailableError
 from pyengine.http.openai.responses.background import Job
+from pyengine.http.openai.responses.earlier import ITEMS, KIND, RESPONSE
 from pyengine.http.openai.responses.output import ResponseWriter
 from pyengine.http.openai.responses.request import (
-    ITEMS,
-    KIND,
     Prepared,
     begun,
     items_of,
@@ -39,22 +39,34 @@ _encode = msgspec.json.Encoder().encode
 async def create(exchange: "Exchange") -> None:
     """Answer the conversation of the input items."""
     request = await exchange.decode(_decoder)
-    engine = exchange.service.require_model(request.model)
+    engine = exchange.require_model(request.model)
     keep = _kept(exchange, request)
     made = await prepared(exchange, request)
-    answer_id, write = exchange.service.new_id("resp_"), writing(exchange, request)
+    answer_id = exchange.service.new_id(RESPONSE)
+    write = writing(request, answer_id, made)
     response = begun(request, answer_id, request.model or engine.model_name, made)
     response.warn(exchange.warnings)
 
     async def save(response: ResponseObject) -> None:
-        if keep:
+        if not keep:
+            return
+        try:
             await _save(exchange, response, made)
+        except (StoreFullError, StoreUnavailableError) as error:
+            if request.store:
+                raise
+            response.warn([f"'store': the response is not stored. {error}"])
 
     writer = ResponseWriter(response, write, save)
     question = Question(
         prompts=[made.token_ids],
         params=made.spec.params,
-        options=request_options(request, made.spec.grammar),
+        options=request_options(
+            request,
+            made.spec.grammar,
+            made.close,
+            thinking_budget=made.spec.thinking_budget,
+        ),
         asked=Asked("chat", answer_id, made.params, bool(request.stream)),
         reading=made.spec.answer,
         writer=lambda _: writer,
@@ -96,6 +108,6 @@ async def count_input_tokens(exchange: "Exchange") -> None:
     """How many tokens the prompt of a response has."""
     given = await exchange.decode(_counted)
     request = ResponsesRequest(**msgspec.structs.asdict(given))
-    exchange.service.require_model(request.model)
+    exchange.require_model(request.model)
     made = await prepared(exchange, request)
     exchange.reply(_encode(InputTokens(len(made.token_ids))))

@@ -1,32 +1,59 @@
 """The items of a Responses request: read, made messages of, and written as they are stored."""
 
-import base64
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast, get_args
+
+import msgspec
 
 from pyengine.chat.messages import FunctionCall, Message, MessageToolCall, text_of_parts
-from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from pyengine.errors import UnsupportedParameterError
 from pyengine.http.fields.policy import FieldPolicy
+from pyengine.http.openai.custom_tools import arguments_of
+from pyengine.http.openai.responses.tools import SEARCH, full_name
 from pyengine.http.openai.schema.responses import (
+    AdditionalToolsItem,
+    CustomCallItem,
+    CustomCallOutputItem,
     FunctionCallItem,
     FunctionCallOutputItem,
     InputPart,
+    LocalShellCallItem,
+    LocalShellCallOutputItem,
     MessageItem,
     ReasoningItem,
+    ToolSearchCallItem,
+    ToolSearchOutputItem,
+)
+from pyengine.http.packed_reasoning import unpacked
+
+Item = (
+    MessageItem
+    | FunctionCallItem
+    | FunctionCallOutputItem
+    | CustomCallItem
+    | CustomCallOutputItem
+    | LocalShellCallItem
+    | LocalShellCallOutputItem
+    | ToolSearchCallItem
+    | ToolSearchOutputItem
+    | AdditionalToolsItem
+    | ReasoningItem
 )
 
-Item = MessageItem | FunctionCallItem | FunctionCallOutputItem | ReasoningItem
-
+_KINDS: tuple[type[Item], ...] = get_args(Item)
 _ITEMS: Mapping[str, type[Item]] = {
-    "message": MessageItem,
-    "function_call": FunctionCallItem,
-    "function_call_output": FunctionCallOutputItem,
-    "reasoning": ReasoningItem,
+    cast("str", kind.__struct_defaults__[-1]): kind for kind in _KINDS
 }
+# Calls that other servers have run, and their like: the model is told what came of them by the
+# messages that follow.
+_LEFT_OUT = re.compile(
+    r"(web_search|file_search|image_generation|code_interpreter|computer|mcp|mcp_approval_request|"
+    r"mcp_approval_response|mcp_list_tools|shell|apply_patch|program)(_call)?(_output)?"
+)
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text")
-# Before reasoning that this server has packed; its form is part of the name.
-_PACKED = "pyengine-reasoning-1."
+REFERENCE = "item_reference"
 
 
 @dataclass(frozen=True)
@@ -50,7 +77,7 @@ def read_items(
     """The items of an input.
 
     Args:
-        given: The input.
+        given: The input; references to items are replaced by those.
         fields: What becomes of the items' fields.
         warnings: Takes what is told of them.
 
@@ -61,8 +88,11 @@ def read_items(
         return [InputItem("input", None, MessageItem("user", given))]
     items = []
     for index, raw in enumerate(given):
-        at, name = f"input[{index}]", raw.get("id")
-        value = fields.convert(raw, _kind(raw, at), warnings, at)
+        at, name, kind = f"input[{index}]", raw.get("id"), raw.get("type", "message")
+        if isinstance(kind, str) and _LEFT_OUT.fullmatch(kind):
+            warnings[f"'input': items of type '{kind}' are left out: another server's."] = None
+            continue
+        value = fields.convert(dict(raw), _kind(kind, at), warnings, at)
         if isinstance(value, ReasoningItem) and not value.content and value.encrypted_content:
             if (text := unpacked(value.encrypted_content)) is not None:
                 value.content = [InputPart("reasoning_text", text)]
@@ -81,15 +111,22 @@ def stored_items(items: Sequence[dict[str, Any]], fields: FieldPolicy) -> list[I
     return found
 
 
+def tools_of(items: Sequence[InputItem]) -> list[dict[str, Any]]:
+    """The tools that items bring."""
+    return [
+        tool
+        for each in items
+        if isinstance(each.value, ToolSearchOutputItem | AdditionalToolsItem)
+        for tool in each.value.tools
+    ]
+
+
 def conversation(items: Sequence[InputItem], instructions: str | None) -> list[Message]:
     """The messages that instructions and items make.
 
     What the assistant thought, said and called in a row is one message of it. Reasoning without
-    content of this server's is left out, and so is stored reasoning that nothing came after.
-
-    Args:
-        items: The items.
-        instructions: The system message before them.
+    content of this server's is left out; reasoning that nothing of the assistant's came after is a
+    message of itself.
 
     Raises:
         InvalidRequestError: An item is malformed or not supported; named.
@@ -97,36 +134,68 @@ def conversation(items: Sequence[InputItem], instructions: str | None) -> list[M
     made: list[Message] = []
     if instructions is not None:
         made.append(Message("system", instructions))
-    thought: tuple[str | None, str] | None = None
+    thought: str | None = None
     for each in items:
         item, at = each.value, each.at or "previous_response_id"
+        if isinstance(item, AdditionalToolsItem):
+            continue
         if isinstance(item, ReasoningItem):
             if item.content:
-                thought = (each.at, _text(item.content, f"{at}.content"))
+                made += _thought(thought)
+                thought = _text(item.content, f"{at}.content")
             continue
-        if isinstance(item, FunctionCallOutputItem):
-            text = _text(item.output, f"{at}.output")
-            made.append(Message("tool", text, tool_call_id=item.call_id))
-        elif isinstance(item, MessageItem):
-            made.append(Message(item.role, _text(item.content, f"{at}.content")))
-        else:
+        call = _call(item)
+        if call is not None:
             if not made or made[-1].role != "assistant" or thought is not None:
                 made.append(Message("assistant"))
-            call = MessageToolCall(item.call_id, FunctionCall(item.name, item.arguments))
             made[-1].tool_calls = [*(made[-1].tool_calls or []), call]
+        elif isinstance(item, MessageItem):
+            if item.role != "assistant":
+                made, thought = made + _thought(thought), None
+            made.append(Message(item.role, _text(item.content, f"{at}.content")))
+        else:
+            made, thought = made + _thought(thought), None
+            made.append(_output(item, at))
         if thought is not None:
-            if made[-1].role == "assistant":
-                made[-1].reasoning_content = thought[1]
-            elif thought[0] is not None:
-                raise _lonely(thought[0])
-            thought = None
-    if thought is not None and thought[0] is not None:
-        raise _lonely(thought[0])
-    return made
+            made[-1].reasoning_content, thought = thought, None
+    return made + _thought(thought)
 
 
-def _kind(raw: dict[str, Any], at: str) -> type[Item]:
-    kind = raw.get("type", "message")
+def _thought(text: str | None) -> list[Message]:
+    """What the assistant thought where nothing of it came after: an answer that was cut short."""
+    return [] if text is None else [Message("assistant", "", reasoning_content=text)]
+
+
+def _call(item: Item) -> MessageToolCall | None:
+    """The call that an item is, as the model knows it."""
+    if isinstance(item, FunctionCallItem):
+        function = FunctionCall(full_name(item.name, item.namespace), item.arguments)
+        return MessageToolCall(item.call_id, function)
+    if isinstance(item, CustomCallItem):
+        name = full_name(item.name, item.namespace)
+        return MessageToolCall(item.call_id, FunctionCall(name, arguments_of(item.input)))
+    if isinstance(item, LocalShellCallItem):
+        arguments = msgspec.json.encode(item.action).decode()
+        return MessageToolCall(item.call_id, FunctionCall("local_shell", arguments))
+    if isinstance(item, ToolSearchCallItem):
+        arguments = msgspec.json.encode(item.arguments).decode()
+        return MessageToolCall(item.call_id or SEARCH, FunctionCall(SEARCH, arguments))
+    return None
+
+
+def _output(item: Item, at: str) -> Message:
+    """The result of a call."""
+    if isinstance(item, FunctionCallOutputItem | CustomCallOutputItem):
+        return Message("tool", _text(item.output, f"{at}.output"), tool_call_id=item.call_id)
+    if isinstance(item, LocalShellCallOutputItem):
+        return Message("tool", item.output, tool_call_id=item.id)
+    assert isinstance(item, ToolSearchOutputItem)
+    names = [str(tool.get("name")) for tool in item.tools]
+    text = f"Found: {', '.join(names)}." if names else "Nothing was found."
+    return Message("tool", text, tool_call_id=item.call_id or SEARCH)
+
+
+def _kind(kind: Any, at: str) -> type[Item]:
     found = _ITEMS.get(kind) if isinstance(kind, str) else None
     if found is None:
         raise UnsupportedParameterError(
@@ -139,36 +208,18 @@ def _text(content: str | list[InputPart], at: str) -> str:
     return content if isinstance(content, str) else text_of_parts(content, at, _TEXTS)
 
 
-def _lonely(at: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"'{at}' is reasoning, but nothing of the assistant's follows it.", param=at
-    )
-
-
-def packed(reasoning: str) -> str:
-    """Reasoning as one opaque string, for ``encrypted_content``.
-
-    It is no secret, and stands beside the text itself: it lets clients send reasoning back that
-    send nothing else of it, to this server or to another one.
-    """
-    return _PACKED + base64.b64encode(reasoning.encode()).decode()
-
-
-def unpacked(given: str) -> str | None:
-    """The reasoning in a string of :func:`packed`; None: it is none."""
-    if not given.startswith(_PACKED):
-        return None
-    try:
-        return base64.b64decode(given.removeprefix(_PACKED), validate=True).decode()
-    except ValueError:
-        return None
-
-
 # The letters before the ids of items, by their types.
-_PREFIXES = {
+_PREFIXES: Mapping[type[Item], str] = {
     MessageItem: "msg_",
     FunctionCallItem: "fc_",
     FunctionCallOutputItem: "fco_",
+    CustomCallItem: "ctc_",
+    CustomCallOutputItem: "ctco_",
+    LocalShellCallItem: "lsh_",
+    LocalShellCallOutputItem: "lsho_",
+    ToolSearchCallItem: "tsc_",
+    ToolSearchOutputItem: "tso_",
+    AdditionalToolsItem: "at_",
     ReasoningItem: "rs_",
 }
 
@@ -184,16 +235,13 @@ def stored(item: InputItem, new_id: str) -> dict[str, Any]:
     if isinstance(value, MessageItem):
         said = value.role == "assistant"
         return {**made, "role": value.role, "content": _parts(value.content, said=said)}
-    if isinstance(value, FunctionCallItem):
-        given = {"call_id": value.call_id, "name": value.name, "arguments": value.arguments}
-        return {**made, **given}
-    if isinstance(value, FunctionCallOutputItem):
-        output = value.output
-        if not isinstance(output, str):
-            output = _text(output, "output")
-        return {**made, "call_id": value.call_id, "output": output}
-    content = [{"type": "reasoning_text", "text": part.text} for part in value.content or ()]
-    return {**made, "summary": [], "content": content}
+    if isinstance(value, ReasoningItem):
+        content = [{"type": "reasoning_text", "text": part.text} for part in value.content or ()]
+        return {**made, "summary": [], "content": content}
+    given = msgspec.to_builtins(value)
+    if isinstance(value, FunctionCallOutputItem | CustomCallOutputItem):
+        given["output"] = _text(value.output, "output")
+    return {**made, **{key: each for key, each in given.items() if each is not None}, **made}
 
 
 def _parts(content: str | list[InputPart], *, said: bool) -> list[dict[str, Any]]:

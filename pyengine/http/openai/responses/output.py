@@ -13,7 +13,6 @@ that is cancelled is response.incomplete with that status.
 
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -24,47 +23,24 @@ from pyengine.errors import PyengineError, RequestAbortedError
 from pyengine.http.answering import Answers
 from pyengine.http.event_stream import EVENTS
 from pyengine.http.openai.logprobs import event_logprobs, response_logprobs
-from pyengine.http.openai.responses.input import packed
+from pyengine.http.openai.responses.items import (
+    CALL_EVENTS,
+    TEXT_EVENTS,
+    Logprobs,
+    OpenItem,
+    Writing,
+    message,
+)
 from pyengine.http.openai.schema.response_object import (
     InputTokensDetails,
-    OutputCall,
     OutputItem,
-    OutputMessage,
-    OutputReasoning,
-    OutputText,
     OutputTokensDetails,
-    ReasoningText,
     ResponseObject,
     ResponseUsage,
 )
+from pyengine.http.padding import padding
 
 _encode = msgspec.json.Encoder().encode
-
-NewId = Callable[[str], str]
-Logprobs = list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Writing:
-    """How a response is written.
-
-    Attributes:
-        new_id: Makes the ids of items.
-        pack: Whether reasoning stands in ``encrypted_content`` too.
-    """
-
-    new_id: NewId
-    pack: bool = False
-
-    def reasoning(self, item_id: str, text: str, status: str) -> OutputReasoning:
-        """An item of reasoning."""
-        begun = status == "in_progress"
-        made = OutputReasoning(
-            id=item_id, status=status, content=[] if begun else [ReasoningText(text)]
-        )
-        if self.pack:
-            made.encrypted_content = None if begun else packed(text)
-        return made
 
 
 def _whole_response(
@@ -76,19 +52,10 @@ def _whole_response(
     output: list[OutputItem] = []
     if answer.reasoning:
         output.append(writing.reasoning(new_id("rs_"), answer.reasoning, done))
-    if answer.text or not answer.tool_calls:
+    if answer.text or (not output and not answer.tool_calls):
         logprobs = response_logprobs(answer.text_logprobs)
-        output.append(_message(new_id("msg_"), answer.text, logprobs, done))
-    output += [
-        OutputCall(
-            id=new_id("fc_"),
-            call_id=call.id,
-            name=call.name,
-            arguments=call.arguments,
-            status=done,
-        )
-        for call in answer.tool_calls
-    ]
+        output.append(message(new_id("msg_"), answer.text, logprobs, done))
+    output += [writing.call(call, done) for call in answer.tool_calls]
     return _ended(response, output, answer.finish_reason, answer.usage)
 
 
@@ -122,43 +89,6 @@ def _usage(usage: Usage) -> ResponseUsage:
     )
 
 
-def _message(item_id: str, text: str, logprobs: Logprobs, status: str) -> OutputMessage:
-    begun = status == "in_progress"
-    content = [] if begun else [OutputText(text=text, logprobs=logprobs)]
-    return OutputMessage(id=item_id, status=status, content=content)
-
-
-@dataclass
-class _Open:
-    """The item that is being written: ``kind`` is reasoning, message or function_call."""
-
-    kind: str
-    id: str
-    call_id: str = ""
-    name: str = ""
-    pieces: list[str] = field(default_factory=list)
-    logprobs: Logprobs = field(default_factory=list)
-
-    def item(self, status: str, writing: Writing) -> OutputItem:
-        text = "".join(self.pieces)
-        if self.kind == "reasoning":
-            return writing.reasoning(self.id, text, status)
-        if self.kind == "message":
-            return _message(self.id, text, self.logprobs, status)
-        return OutputCall(
-            id=self.id, call_id=self.call_id, name=self.name, arguments=text, status=status
-        )
-
-    def part(self) -> OutputText | ReasoningText:
-        text = "".join(self.pieces)
-        if self.kind == "reasoning":
-            return ReasoningText(text)
-        return OutputText(text=text, logprobs=self.logprobs)
-
-
-_TEXT_EVENTS = {"reasoning": "response.reasoning_text", "message": "response.output_text"}
-
-
 class ResponseWriter:
     """Writes one response; :class:`pyengine.http.answering.Writer` of its API.
 
@@ -181,7 +111,7 @@ class ResponseWriter:
         self._new_id = writing.new_id
         self._number = 0
         self._output: list[OutputItem] = []
-        self._open: _Open | None = None
+        self._open: OpenItem | None = None
         self._finish: FinishReason | None = None
 
     async def chunks(self) -> "ResponseWriter":
@@ -221,7 +151,7 @@ class ResponseWriter:
         """The end of the open item, and the whole response."""
         data = b""
         if self._open is None and not self._output:
-            data = self._begin(_Open("message", self._new_id("msg_")))
+            data = self._begin(OpenItem("message", self._new_id("msg_")))
         data += self._close()
         self.response = _ended(self.response, self._output, self._finish, usages[0])
         return data + self._whole(f"response.{self.response.status}")
@@ -251,37 +181,49 @@ class ResponseWriter:
         for call in update.tool_calls:
             if call.id is not None and call.name is not None:
                 yield self._close()
-                item_id = self._new_id("fc_")
-                yield self._begin(_Open("function_call", item_id, call.id, call.name))
+                yield self._begin(self._writing.opened(call.id, call.name))
             if call.arguments:
-                yield self._delta("response.function_call_arguments.delta", call.arguments)
+                yield self._delta_of_call(call.arguments)
 
     def _text(
         self, kind: str, prefix: str, text: str, logprobs: Logprobs | None = None
     ) -> Iterator[bytes]:
         if self._open is None or self._open.kind != kind:
             yield self._close()
-            yield self._begin(_Open(kind, self._new_id(prefix)))
-        yield self._delta(f"{_TEXT_EVENTS[kind]}.delta", text, logprobs)
+            yield self._begin(OpenItem(kind, self._new_id(prefix)))
+        yield self._delta(f"{TEXT_EVENTS[kind]}.delta", text, logprobs)
 
-    def _begin(self, opened: _Open) -> bytes:
+    def _begin(self, opened: OpenItem) -> bytes:
         self._open = opened
         data = self._event(
             "response.output_item.added",
             output_index=len(self._output),
             item=opened.item("in_progress", self._writing),
         )
-        if opened.kind == "function_call":
+        if opened.kind not in TEXT_EVENTS:
             return data
         return data + self._inside("response.content_part.added", part=opened.part())
 
+    def _delta_of_call(self, arguments: str) -> bytes:
+        assert self._open is not None
+        text = self._open.add(arguments)
+        if not text or self._open.kind not in CALL_EVENTS:
+            return b""
+        return self._padded(f"{CALL_EVENTS[self._open.kind][0]}.delta", text)
+
     def _delta(self, event: str, text: str, logprobs: Logprobs | None = None) -> bytes:
         assert self._open is not None
-        self._open.pieces.append(text)
+        self._open.add(text)
         if logprobs is None:
-            return self._inside(event, delta=text)
+            return self._padded(event, text)
         self._open.logprobs += logprobs
-        return self._inside(event, delta=text, logprobs=event_logprobs(logprobs))
+        return self._padded(event, text, logprobs=event_logprobs(logprobs))
+
+    def _padded(self, event: str, text: str, **fields: Any) -> bytes:
+        """A delta of the open item, with padding where that is wanted."""
+        if self._writing.pads:
+            fields["obfuscation"] = padding(len(text.encode()))
+        return self._inside(event, delta=text, **fields)
 
     def _close(self) -> bytes:
         """The item that is open is done."""
@@ -289,14 +231,17 @@ class ResponseWriter:
         if opened is None:
             return b""
         text = "".join(opened.pieces)
-        if opened.kind == "function_call":
-            event = "response.function_call_arguments.done"
-            data = self._inside(event, name=opened.name, arguments=text)
-        else:
-            fields: dict[str, Any] = {"text": text}
+        data = b""
+        fields: dict[str, Any]
+        if opened.kind in CALL_EVENTS:
+            event, whole = CALL_EVENTS[opened.kind]
+            fields = {whole: text} if opened.custom else {"name": opened.name, whole: text}
+            data = self._inside(f"{event}.done", **fields)
+        elif opened.kind in TEXT_EVENTS:
+            fields = {"text": text}
             if opened.kind == "message":
                 fields["logprobs"] = event_logprobs(opened.logprobs)
-            data = self._inside(f"{_TEXT_EVENTS[opened.kind]}.done", **fields)
+            data = self._inside(f"{TEXT_EVENTS[opened.kind]}.done", **fields)
             data += self._inside("response.content_part.done", part=opened.part())
         item = opened.item(_status(self._finish), self._writing)
         data += self._event("response.output_item.done", output_index=len(self._output), item=item)
@@ -308,7 +253,7 @@ class ResponseWriter:
         """An event of the open item."""
         assert self._open is not None
         where: dict[str, Any] = {"item_id": self._open.id, "output_index": len(self._output)}
-        if self._open.kind != "function_call":
+        if self._open.kind in TEXT_EVENTS:
             where["content_index"] = 0
         return self._event(event, **where, **fields)
 

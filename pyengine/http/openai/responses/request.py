@@ -1,7 +1,7 @@
 """From a Responses request to what the engine is asked, and the response as it begins."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,21 +11,23 @@ from pyengine.chat.answer_spec import AnswerSpec
 from pyengine.chat.messages import Message
 from pyengine.chat.options import ChatOptions
 from pyengine.errors import ContextLengthError, InvalidRequestError
-from pyengine.grammar import Grammar, json_object
+from pyengine.grammar import Grammar
 from pyengine.http.answering import prepare
-from pyengine.http.errors import FieldNames, NoSuchObjectError
-from pyengine.http.limits import Limits, check_messages
+from pyengine.http.errors import FieldNames
+from pyengine.http.limits import check_messages
 from pyengine.http.openai.completions.chat_options import grammar_names, template_arguments
 from pyengine.http.openai.logprobs import OF_REASONING, wanted_in_response
+from pyengine.http.openai.responses.earlier import item_ids, previous, with_referenced
 from pyengine.http.openai.responses.input import (
     InputItem,
     conversation,
     read_items,
     stored,
-    stored_items,
+    tools_of,
     without_oldest,
 )
-from pyengine.http.openai.responses.output import Writing
+from pyengine.http.openai.responses.items import Writing
+from pyengine.http.openai.responses.tools import ToolReader, echoed
 from pyengine.http.openai.schema.common import check_metadata
 from pyengine.http.openai.schema.response_object import ResponseObject
 from pyengine.http.openai.schema.responses import (
@@ -34,26 +36,22 @@ from pyengine.http.openai.schema.responses import (
 )
 from pyengine.http.openai.schema.sampling import sampling_params
 from pyengine.http.openai.schema.structured import JsonObjectFormat, StructuredOutputs
-from pyengine.http.openai.structured import Constraint, named_schema
+from pyengine.http.openai.structured import Constraint, constraint, named_schema, object_grammar
 from pyengine.http.openai.tool_choice import choice_in_response
-from pyengine.http.openai.tools import read_tools
+from pyengine.http.openai.tools import ServedTool, known
 from pyengine.sampling import SamplingParams
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
 
-KIND = "response"
-ITEMS = "items"
-"""The part of a stored response with all items of its input, those of earlier responses too."""
-
 # The request's fields by the engine's parameters.
 _FIELDS = {
     "prompt": "input",
+    "thinking_budget": "reasoning.max_tokens",
     "messages": "input",
     "max_tokens": "max_output_tokens",
     "template_arguments": "reasoning",
 }
-_ACTIVE = ("queued", "in_progress")
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,8 @@ class Prepared:
         token_ids: Its prompt.
         params: The sampling parameters.
         options: The options besides sampling.
+        served: The tools, by the names that the model knows.
+        close: Whether what a grammar has begun is ended within the answer's limit.
     """
 
     items: list[InputItem]
@@ -73,6 +73,8 @@ class Prepared:
     token_ids: list[int]
     params: SamplingParams
     options: ChatOptions
+    served: Mapping[str, ServedTool]
+    close: bool
 
 
 async def prepared(exchange: "Exchange", request: ResponsesRequest) -> Prepared:
@@ -87,12 +89,16 @@ async def prepared(exchange: "Exchange", request: ResponsesRequest) -> Prepared:
     top_logprobs = wanted_in_response(request, exchange.warnings)
     defaults = service.engine.default_sampling_params
     params = sampling_params(request, request.max_output_tokens, top_logprobs, defaults)
-    options = _options(request, service.limits)
-    grammar, schemas = grammar_names(Constraint(options.grammar, "text.format"), options)
-    exchange.names = FieldNames({**_FIELDS, "grammar": grammar}, schemas)
-    items = read_items(request.input, service.fields, exchange.warnings)
+    given = await with_referenced(exchange, request.input)
+    items = read_items(given, service.fields, exchange.warnings)
     if request.previous_response_id is not None:
-        items = await _previous(exchange, request.previous_response_id) + items
+        items = await previous(exchange, request.previous_response_id) + items
+    reader = ToolReader(service.fields, exchange.warnings)
+    served = reader.read(request.tools, tools_of(items), service.limits)
+    wanted = _constraint(request)
+    options = _options(request, served, wanted.grammar)
+    grammar, schemas = grammar_names(wanted, options)
+    exchange.names = FieldNames({**_FIELDS, "grammar": grammar}, schemas)
     messages = conversation(items, request.instructions)
     check_messages(len(messages), service.limits)
     if request.truncation == "auto":
@@ -100,29 +106,8 @@ async def prepared(exchange: "Exchange", request: ResponsesRequest) -> Prepared:
         exchange.warn(*spec.warnings)
     else:
         spec, token_ids = await prepare(exchange, messages, params, options)
-    return Prepared(items, spec, token_ids, params, options)
-
-
-async def _previous(exchange: "Exchange", name: str) -> list[InputItem]:
-    """The items of an earlier response: of its input and its output.
-
-    Raises:
-        InvalidRequestError: There is no such response, or it has not ended.
-    """
-    service, at = exchange.service, "previous_response_id"
-    try:
-        row = await service.store.get(KIND, exchange.owner, name)
-    except NoSuchObjectError as error:
-        raise InvalidRequestError(
-            f"'{at}': {error.message}", param=at, code="previous_response_not_found"
-        ) from None
-    response = msgspec.json.decode(row.body)
-    if response["status"] in _ACTIVE:
-        raise InvalidRequestError(
-            f"'{at}': the response is {response['status']}; wait until it has ended.", param=at
-        )
-    [before] = await service.store.parts(name, ITEMS)
-    return stored_items(msgspec.json.decode(before.data) + response["output"], service.fields)
+    by_name = {each.tool.name: each for each in served}
+    return Prepared(items, spec, token_ids, params, options, by_name, wanted.close)
 
 
 async def _shortened(
@@ -161,26 +146,49 @@ async def _shortened(
     return best
 
 
-def _options(request: ResponsesRequest, limits: Limits) -> ChatOptions:
-    choice, allowed = choice_in_response(request.tool_choice)
+def _options(
+    request: ResponsesRequest, served: Sequence[ServedTool], grammar: Grammar | None
+) -> ChatOptions:
+    choice, allowed = choice_in_response(request.tool_choice, served)
     effort = None if request.reasoning is None else request.reasoning.effort
     return ChatOptions(
-        tools=read_tools(request.tools, limits),
+        tools=known(served),
         tool_choice=choice,
         allowed_tools=allowed,
         parallel_tool_calls=request.parallel_tool_calls is not False,
-        grammar=_grammar(request),
+        grammar=grammar,
+        thinking_budget=None if request.reasoning is None else request.reasoning.max_tokens,
         template_arguments=template_arguments(
-            request.chat_template_kwargs, effort, "reasoning.effort"
+            request.chat_template_kwargs,
+            reasoning_effort=("reasoning.effort", effort),
+            verbosity=("text.verbosity", None if request.text is None else request.text.verbosity),
         ),
         parameters_at="parameters",
     )
 
 
+def _constraint(request: ResponsesRequest) -> Constraint:
+    """What the answer's text must look like, by OpenAI's field or by the fields of chats.
+
+    Raises:
+        InvalidRequestError: Both say so, or one is malformed; names it.
+    """
+    wanted, grammar = constraint(request), _grammar(request)
+    if grammar is None and wanted.grammar is not None:
+        return wanted
+    if wanted.grammar is not None:
+        raise InvalidRequestError(
+            f"'{wanted.field}' and 'text.format' both say what the answer must look like; give "
+            "one.",
+            param=wanted.field,
+        )
+    return Constraint(grammar, "text.format", wanted.close)
+
+
 def _grammar(request: ResponsesRequest) -> Grammar | None:
     given = None if request.text is None else request.text.format
     if isinstance(given, JsonObjectFormat):
-        return json_object()
+        return object_grammar(given)
     if isinstance(given, TextJsonSchema):
         return named_schema(
             given.name, given.schema, given.strict, StructuredOutputs(), "text.format"
@@ -188,11 +196,15 @@ def _grammar(request: ResponsesRequest) -> Grammar | None:
     return None
 
 
-def writing(exchange: "Exchange", request: ResponsesRequest) -> Writing:
+def writing(request: ResponsesRequest, answer_id: str, made: Prepared) -> Writing:
     """How the response is written."""
-    service = exchange.service
-    pack = OF_REASONING in (request.include or ())
-    return Writing(service.new_id, pack)
+    options = request.stream_options
+    return Writing(
+        item_ids(answer_id),
+        OF_REASONING in (request.include or ()),
+        made.served,
+        options is not None and bool(options.include_obfuscation),
+    )
 
 
 def begun(request: ResponsesRequest, answer_id: str, model: str, made: Prepared) -> ResponseObject:
@@ -200,6 +212,8 @@ def begun(request: ResponsesRequest, answer_id: str, model: str, made: Prepared)
     text: dict[str, Any] = {"format": {"type": "text"}}
     if request.text is not None and request.text.format is not None:
         text["format"] = msgspec.to_builtins(request.text.format)
+    if request.text is not None and request.text.verbosity is not None:
+        text["verbosity"] = request.text.verbosity
     choice = "auto" if request.tool_choice is None else request.tool_choice
     effort = None if request.reasoning is None else request.reasoning.effort
     return ResponseObject(
@@ -209,6 +223,7 @@ def begun(request: ResponsesRequest, answer_id: str, model: str, made: Prepared)
         background=bool(request.background),
         instructions=request.instructions,
         max_output_tokens=request.max_output_tokens,
+        max_tool_calls=request.max_tool_calls,
         model=model,
         parallel_tool_calls=made.options.parallel_tool_calls,
         previous_response_id=request.previous_response_id,
@@ -216,17 +231,7 @@ def begun(request: ResponsesRequest, answer_id: str, model: str, made: Prepared)
         temperature=made.params.temperature,
         text=text,
         tool_choice=msgspec.to_builtins(choice),
-        tools=[
-            {
-                "type": "function",
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": dict(tool.parameters),
-                "strict": tool.strict,
-                **({} if tool.key_order == "schema" else {"key_order": tool.key_order}),
-            }
-            for tool in made.options.tools
-        ],
+        tools=echoed(request.tools, made.served),
         top_logprobs=request.top_logprobs or 0,
         top_p=made.params.top_p,
         truncation=request.truncation or "disabled",

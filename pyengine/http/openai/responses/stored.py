@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pyengine.errors import InvalidRequestError
-from pyengine.http.openai.responses.background import ACTIVE, failed, follow
-from pyengine.http.openai.responses.request import ITEMS, KIND
+from pyengine.http.openai.responses.background import failed, follow
+from pyengine.http.openai.responses.earlier import ACTIVE, ITEMS, KIND
 from pyengine.http.query import Deleted, ListQuery, page_of, read_query
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class RetrieveQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         stream: As its events; of a background response only.
         starting_after: The number of the event behind which they begin.
         include: As of a request; a stored response has what its request included.
-        include_obfuscation: False: no event has padding.
+        include_obfuscation: Whether events are padded; they are as their request wanted them.
     """
 
     stream: bool = False
@@ -42,10 +42,6 @@ class ItemsQuery(ListQuery, kw_only=True, forbid_unknown_fields=True):
 async def retrieve(exchange: "Exchange") -> None:
     """The response, or its events."""
     query = read_query(exchange.scope.query_string, RetrieveQuery)
-    if query.include_obfuscation:
-        raise InvalidRequestError(
-            "'include_obfuscation' is not supported.", param="include_obfuscation"
-        )
     if query.starting_after is not None and not query.stream:
         raise InvalidRequestError(
             "'starting_after' is only allowed when 'stream' is true.", param="starting_after"
@@ -60,6 +56,8 @@ async def retrieve(exchange: "Exchange") -> None:
         raise InvalidRequestError(
             "Only responses that were created with 'background' keep their events.", param="stream"
         )
+    if query.include_obfuscation is not None:
+        exchange.warn("'include_obfuscation': the events are as their request wanted them.")
     after = -1 if query.starting_after is None else query.starting_after
     await follow(exchange, exchange.parameter, after)
 
@@ -85,7 +83,7 @@ async def cancel(exchange: "Exchange") -> None:
 
 
 async def list_input_items(exchange: "Exchange") -> None:
-    """The items of the response's input, those of earlier responses too."""
+    """The items of the response's input, earlier responses included."""
     query = read_query(exchange.scope.query_string, ItemsQuery)
     await _response(exchange)
     if query.include is not None:

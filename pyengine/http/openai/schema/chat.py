@@ -5,8 +5,13 @@ from typing import Any, Literal
 import msgspec
 
 from pyengine.chat.messages import ContentPart, Message
-from pyengine.http.openai.schema.common import GenerationRequest, UsageObject
-from pyengine.http.openai.schema.tools import ToolChoiceParam, ToolParam
+from pyengine.http.openai.schema.common import GenerationRequest, ReasoningParam, UsageObject
+from pyengine.http.openai.schema.tools import (
+    FunctionParam,
+    NamedFunction,
+    ToolChoiceParam,
+    ToolParam,
+)
 
 
 class Prediction(msgspec.Struct, forbid_unknown_fields=True):
@@ -16,25 +21,41 @@ class Prediction(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["content"]
 
 
+class ThinkingSwitch(msgspec.Struct, forbid_unknown_fields=True):
+    """``thinking``: whether the model thinks first, and most tokens of that."""
+
+    type: Literal["enabled", "disabled", "adaptive"]
+    budget_tokens: int | None = None
+
+
 class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/chat/completions``.
 
     Beyond OpenAI's: chat_template (in the place of the model's own, where the server was started
     with --trust-request-chat-template), chat_template_kwargs (further variables for the template;
-    one that it does not read is left out with a warning, and so is an unread reasoning_effort) and
-    include_reasoning
-    (false leaves the reasoning out of the answer). With continue_final_message the answer goes on
+    one that it does not read is left out with a warning, and so is an unread reasoning_effort or
+    verbosity), enable_thinking (whether the model thinks first), thinking_token_budget (most tokens
+    of its reasoning, which is closed behind them; -1 is any number) and include_reasoning (false
+    leaves the reasoning out of the answer). With continue_final_message the answer goes on
     with the text of the last message; add_generation_prompt false lets the model begin the turn.
+    ``functions`` and ``function_call`` are the older form of tools: one call, so named in answers.
     With store the completion is kept, with metadata, for the other paths of this endpoint.
     """
 
     messages: list[Message]
     max_completion_tokens: int | None = None
     tools: list[ToolParam] | None = None
-    tool_choice: Literal["none", "auto", "required"] | ToolChoiceParam | None = None
+    tool_choice: Literal["none", "auto", "required", "any"] | ToolChoiceParam | None = None
     parallel_tool_calls: bool | None = None
+    functions: list[FunctionParam] | None = None
+    function_call: Literal["none", "auto"] | NamedFunction | None = None
     prediction: Prediction | None = None
     reasoning_effort: str | None = None
+    reasoning: ReasoningParam | None = None
+    verbosity: str | None = None
+    enable_thinking: bool | None = None
+    thinking: ThinkingSwitch | None = None
+    thinking_token_budget: int | None = None
     chat_template: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     include_reasoning: bool | None = None
@@ -55,12 +76,25 @@ class AnswerFunction(msgspec.Struct, gc=False):
     arguments: str
 
 
-class AnswerToolCall(msgspec.Struct, gc=False):
+class AnswerToolCall(msgspec.Struct, tag_field="type", tag="function", gc=False):
     """A tool call of the answer."""
 
     id: str
     function: AnswerFunction
-    type: str = "function"
+
+
+class AnswerCustom(msgspec.Struct, gc=False):
+    """The custom tool of a call, and its text."""
+
+    name: str
+    input: str
+
+
+class AnswerCustomCall(msgspec.Struct, tag_field="type", tag="custom", gc=False):
+    """A call of a custom tool."""
+
+    id: str
+    custom: AnswerCustom
 
 
 class AnswerMessage(msgspec.Struct, gc=False):
@@ -70,7 +104,8 @@ class AnswerMessage(msgspec.Struct, gc=False):
     role: str = "assistant"
     refusal: None = None
     reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
-    tool_calls: list[AnswerToolCall] | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[AnswerToolCall | AnswerCustomCall] | msgspec.UnsetType = msgspec.UNSET
+    function_call: AnswerFunction | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatChoice(msgspec.Struct, gc=False):
@@ -84,7 +119,7 @@ class ChatChoice(msgspec.Struct, gc=False):
 
 
 class ChatResponse(msgspec.Struct, gc=False, kw_only=True):
-    """The whole answer. ``warnings`` lists what of the request is not enforced, or left out."""
+    """The whole answer. ``warnings`` lists the parts of the request that have no effect."""
 
     id: str
     object: str = "chat.completion"

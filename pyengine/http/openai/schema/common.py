@@ -4,24 +4,32 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pyengine.completion import Usage
+from pyengine.completion import Cost, Usage, total_cost
 from pyengine.errors import InvalidRequestError
 from pyengine.http.limits import Limits
 from pyengine.http.openai.schema.structured import StructuredFields
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """``stream_options`` of a request."""
+    """``stream_options``: what a stream tells besides; whether its parts are padded, too."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None
+
+
+class ReasoningParam(msgspec.Struct, forbid_unknown_fields=True):
+    """``reasoning``: the effort, for a template that reads one, and most tokens of it."""
+
+    effort: str | None = None
+    max_tokens: int | None = None
 
 
 class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=True):
     """Fields of both kinds of completion.
 
     With ``n`` and a ``seed``, choice i of a prompt has the tokens that ``seed + i`` gives (modulo
-    2**64). ``truncate_prompt_tokens`` leaves so many tokens of the prompt, its last ones; -1 as
+    2**64). ``truncate_prompt_tokens`` keeps that many tokens of the prompt, its last ones; -1 as
     many as leave room for ``max_tokens``. ``return_token_ids`` adds the ids of the prompt and of
     all that the model wrote to an answer or its chunks, as vLLM does; with
     ``return_tokens_as_token_ids`` log-probabilities name tokens ``token_id:N``.
@@ -133,6 +141,7 @@ class UsageObject(msgspec.Struct, gc=False):
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
     completion_tokens_details: CompletionTokensDetails
+    cost: Cost | msgspec.UnsetType = msgspec.UNSET
 
 
 def usage_object(usages: Sequence[Usage], n: int = 1) -> UsageObject:
@@ -152,4 +161,5 @@ def usage_object(usages: Sequence[Usage], n: int = 1) -> UsageObject:
         prompt + completion,
         PromptTokensDetails(sum(usage.cached_tokens for usage in usages[::n])),
         details,
+        total_cost(usages) or msgspec.UNSET,
     )

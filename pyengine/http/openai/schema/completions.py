@@ -15,6 +15,7 @@ class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=T
     and answer has an entry, the first without a log-probability; not in a stream. ``max_tokens`` 0
     gives the prompt alone. ``prompt_logprobs`` gives the prompt's as vLLM does.
 
+    With a ``suffix`` the model fills the gap before it, where its tokenizer has marks for that.
     ``best_of`` is as many as ``n``. Unless ``add_special_tokens`` is false, prompts get the
     special tokens of the tokenizer, such as a BOS.
     """
@@ -24,6 +25,7 @@ class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=T
 
     logprobs: int | None = None
     echo: bool | None = None
+    suffix: str | None = None
     add_special_tokens: bool | None = None
     best_of: int | None = None
 
@@ -41,7 +43,7 @@ class CompletionChoice(msgspec.Struct, gc=False):
 
 
 class CompletionResponse(msgspec.Struct, gc=False, kw_only=True):
-    """The whole answer. ``warnings`` lists what of the request is not enforced."""
+    """The whole answer. ``warnings`` lists the parts of the request that have no effect."""
 
     id: str
     object: str = "text_completion"

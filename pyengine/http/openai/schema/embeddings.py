@@ -8,9 +8,9 @@ import msgspec
 class EmbeddingRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/embeddings``: of a string, strings, token ids, or lists of token ids.
 
-    ``dimensions`` leaves the first so many numbers of each vector, which is then normalized again.
+    ``dimensions`` keeps the first numbers of each vector, which is then normalized again.
     ``normalize`` says whether vectors have length 1, where that is not to be as the model's folder
-    has it. ``truncate_prompt_tokens`` leaves so many tokens of each input, its last ones; -1 as
+    has it. ``truncate_prompt_tokens`` keeps that many tokens of each input, its last ones; -1 as
     many as fit. ``user``, ``priority``, ``cache_salt`` and ``timeout`` are as in completions.
     """
 

@@ -8,7 +8,9 @@ class Model(msgspec.Struct, gc=False):
 
     Attributes:
         max_model_len: The longest prompt and answer together, in tokens.
-        default_sampling_params: Of requests that leave them out, where the model has its own.
+        parent: The model that an adapter changes.
+        root: The folder that an adapter was loaded from.
+        default_sampling_params: What requests that leave them out get, where the model has its own.
     """
 
     id: str
@@ -16,6 +18,8 @@ class Model(msgspec.Struct, gc=False):
     max_model_len: int
     object: str = "model"
     owned_by: str = "pyengine"
+    parent: str | msgspec.UnsetType = msgspec.UNSET
+    root: str | msgspec.UnsetType = msgspec.UNSET
     default_sampling_params: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
 
 

@@ -47,9 +47,30 @@ class OutputCall(msgspec.Struct, tag_field="type", tag="function_call", kw_only=
     name: str
     arguments: str
     status: str
+    namespace: str | msgspec.UnsetType = msgspec.UNSET
 
 
-OutputItem = OutputMessage | OutputReasoning | OutputCall
+class OutputCustomCall(msgspec.Struct, tag_field="type", tag="custom_tool_call", kw_only=True):
+    """A call of a custom tool; ``input`` is its text."""
+
+    id: str
+    call_id: str
+    name: str
+    input: str
+    namespace: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class OutputToolSearch(msgspec.Struct, tag_field="type", tag="tool_search_call", kw_only=True):
+    """A search for tools, which the client does."""
+
+    id: str
+    call_id: str
+    arguments: Any
+    status: str
+    execution: str = "client"
+
+
+OutputItem = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall | OutputToolSearch
 
 
 class InputTokensDetails(msgspec.Struct, gc=False):
@@ -76,7 +97,7 @@ class ResponseUsage(msgspec.Struct, gc=False):
 
 
 class ResponseObject(msgspec.Struct, kw_only=True):
-    """A response. ``warnings`` lists what of the request is not enforced, or left out."""
+    """A response. ``warnings`` lists the parts of the request that have no effect."""
 
     id: str
     object: str = "response"
@@ -88,6 +109,7 @@ class ResponseObject(msgspec.Struct, kw_only=True):
     incomplete_details: dict[str, str] | None = None
     instructions: str | None
     max_output_tokens: int | None
+    max_tool_calls: int | None = None
     model: str
     output: list[OutputItem] = []
     parallel_tool_calls: bool

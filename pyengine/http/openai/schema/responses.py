@@ -5,8 +5,9 @@ from typing import Any, Literal
 import msgspec
 
 from pyengine.grammar.algebra import KeyOrder
-from pyengine.http.openai.schema.sampling import SamplingFields
-from pyengine.http.openai.schema.structured import JsonObjectFormat, TextFormat
+from pyengine.http.openai.schema.common import ReasoningParam
+from pyengine.http.openai.schema.structured import JsonObjectFormat, StructuredFields, TextFormat
+from pyengine.http.openai.schema.tools import AnyText, TextGrammar
 
 
 class TextJsonSchema(
@@ -25,23 +26,53 @@ class TextJsonSchema(
 
 
 class TextParam(msgspec.Struct, forbid_unknown_fields=True):
-    """``text``: what the answer must look like."""
+    """``text``: what the answer must look like; its verbosity, for a template that reads one."""
 
     format: TextFormat | JsonObjectFormat | TextJsonSchema | None = None
+    verbosity: str | None = None
 
 
 class FunctionToolParam(msgspec.Struct, forbid_unknown_fields=True):
-    """An entry of ``tools``; only functions are supported, others are refused by name.
+    """A function; ``output_schema`` is what it returns. ``key_order`` as in chat completions."""
 
-    ``key_order`` as in chat completions.
-    """
-
-    type: str
     name: str | None = None
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
     key_order: KeyOrder | None = None
+    output_schema: dict[str, Any] | None = None
+    type: Literal["function"] = "function"
+
+
+class GrammarFormat(TextGrammar, tag_field="type", tag="grammar", forbid_unknown_fields=True):
+    """A text of a grammar."""
+
+
+class CustomToolParam(msgspec.Struct, forbid_unknown_fields=True):
+    """A tool that the model calls with a text."""
+
+    name: str
+    description: str | None = None
+    format: AnyText | GrammarFormat | None = None
+    type: Literal["custom"] = "custom"
+
+
+class NamespaceParam(msgspec.Struct, forbid_unknown_fields=True):
+    """Functions and custom tools under a name, which their calls repeat."""
+
+    name: str
+    tools: list[dict[str, Any]]
+    description: str | None = None
+    type: Literal["namespace"] = "namespace"
+
+
+class ToolSearchParam(msgspec.Struct, forbid_unknown_fields=True):
+    """A search for tools that the client does. One of the server's finds what is known anyway."""
+
+    execution: Literal["server", "client"] = "server"
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    type: Literal["tool_search"] = "tool_search"
 
 
 class NamedTool(msgspec.Struct, forbid_unknown_fields=True):
@@ -52,7 +83,7 @@ class NamedTool(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ToolChoiceObject(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """``tool_choice`` as an object: a named function, or those that are allowed."""
+    """``tool_choice`` as an object: a named tool, or those that are allowed."""
 
     type: str
     name: str | None = None
@@ -60,17 +91,13 @@ class ToolChoiceObject(msgspec.Struct, forbid_unknown_fields=True, omit_defaults
     tools: list[NamedTool] | None = None
 
 
-class ReasoningParam(msgspec.Struct, forbid_unknown_fields=True):
-    """``reasoning``: the effort, for a template that reads one."""
-
-    effort: str | None = None
-
-
 class ResponseStreamOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """``stream_options``: the table of fields says what they may have."""
+    """``stream_options``: whether deltas are padded, so that their sizes tell nothing."""
+
+    include_obfuscation: bool | None = None
 
 
-class ResponsesRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True):
+class ResponsesRequest(StructuredFields, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/responses``.
 
     The response is stored unless ``store`` is false, as in OpenAI's API. ``previous_response_id``
@@ -78,17 +105,20 @@ class ResponsesRequest(SamplingFields, kw_only=True, forbid_unknown_fields=True)
     A ``background`` response is answered at once, and read or cancelled by its id. With
     ``truncation`` of auto, the conversation's oldest turns are left out where it would exceed the
     context. ``include`` of reasoning.encrypted_content gives the reasoning as one opaque string
-    too, which later requests may send back. Beyond OpenAI's are the sampling parameters of
-    completions.
+    too, which later requests may send back. ``max_tool_calls`` bounds calls that OpenAI's servers
+    run; this one runs none, whatever it is. Beyond OpenAI's are the sampling parameters and the
+    grammars of completions.
     """
 
     input: str | list[dict[str, Any]]
     instructions: str | None = None
     previous_response_id: str | None = None
     text: TextParam | None = None
-    tools: list[FunctionToolParam] | None = None
+    # Read by their types: functions, custom tools, namespaces, searches for tools.
+    tools: list[dict[str, Any]] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoiceObject | None = None
     parallel_tool_calls: bool | None = None
+    max_tool_calls: int | None = None
     max_output_tokens: int | None = None
     truncation: Literal["auto", "disabled"] | None = None
     reasoning: ReasoningParam | None = None
@@ -109,7 +139,7 @@ class InputTokensRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     instructions: str | None = None
     previous_response_id: str | None = None
     text: TextParam | None = None
-    tools: list[FunctionToolParam] | None = None
+    tools: list[dict[str, Any]] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoiceObject | None = None
     parallel_tool_calls: bool | None = None
     truncation: Literal["auto", "disabled"] | None = None
@@ -145,6 +175,7 @@ class FunctionCallItem(msgspec.Struct, forbid_unknown_fields=True):
     call_id: str
     name: str
     arguments: str
+    namespace: str | None = None
     type: Literal["function_call"] = "function_call"
 
 
@@ -154,6 +185,66 @@ class FunctionCallOutputItem(msgspec.Struct, forbid_unknown_fields=True):
     call_id: str
     output: str | list[InputPart]
     type: Literal["function_call_output"] = "function_call_output"
+
+
+class CustomCallItem(msgspec.Struct, forbid_unknown_fields=True):
+    """A call of a custom tool."""
+
+    call_id: str
+    name: str
+    input: str
+    namespace: str | None = None
+    type: Literal["custom_tool_call"] = "custom_tool_call"
+
+
+class CustomCallOutputItem(msgspec.Struct, forbid_unknown_fields=True):
+    """The output of a custom tool."""
+
+    call_id: str
+    output: str | list[InputPart]
+    type: Literal["custom_tool_call_output"] = "custom_tool_call_output"
+
+
+class LocalShellCallItem(msgspec.Struct, forbid_unknown_fields=True):
+    """A command that the client ran."""
+
+    call_id: str
+    action: dict[str, Any]
+    type: Literal["local_shell_call"] = "local_shell_call"
+
+
+class LocalShellCallOutputItem(msgspec.Struct, forbid_unknown_fields=True):
+    """What such a command printed; ``id`` is the call's."""
+
+    id: str
+    output: str
+    type: Literal["local_shell_call_output"] = "local_shell_call_output"
+
+
+class ToolSearchCallItem(msgspec.Struct, forbid_unknown_fields=True):
+    """A search for tools."""
+
+    arguments: Any
+    call_id: str | None = None
+    execution: Literal["server", "client"] = "server"
+    type: Literal["tool_search_call"] = "tool_search_call"
+
+
+class ToolSearchOutputItem(msgspec.Struct, forbid_unknown_fields=True):
+    """The tools that a search has found; the model knows them from now on."""
+
+    tools: list[dict[str, Any]]
+    call_id: str | None = None
+    execution: Literal["server", "client"] = "server"
+    type: Literal["tool_search_output"] = "tool_search_output"
+
+
+class AdditionalToolsItem(msgspec.Struct, forbid_unknown_fields=True):
+    """Tools that came later in a conversation."""
+
+    tools: list[dict[str, Any]]
+    role: Literal["developer"] = "developer"
+    type: Literal["additional_tools"] = "additional_tools"
 
 
 class ReasoningItem(msgspec.Struct, forbid_unknown_fields=True):

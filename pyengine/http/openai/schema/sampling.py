@@ -4,8 +4,9 @@ from typing import Any
 
 import msgspec
 
-from pyengine.errors import InvalidRequestError
+from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.grammar import Grammar
+from pyengine.request.features.thinking_budget import ThinkingBudget
 from pyengine.request.generation_config import over
 from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
@@ -22,10 +23,13 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ``top_n_sigma`` of -1 keeps all.
     Beyond OpenAI's and these: priority (lower runs first), cache_salt (cached prefixes are shared
     only under the same one) and timeout (seconds until the request ends with an error).
+    ``repeat_last_n``, of llama.cpp, is how many of the last tokens penalties look at: -1 is all, 0
+    none, and another number is only taken where there is no penalty.
 
-    ``user`` is the tenant that the request is charged to when tenants share fairly, and whose
-    recent answers are drafted from. Any client can name any user, so it isolates nothing: give
-    users that must not share cached prefixes or recent answers a cache_salt each.
+    ``user``, or its ``id`` where it is an object, is the tenant that the request is charged to when
+    tenants share fairly, and whose recent answers are drafted from. Any client can name any user,
+    so it isolates nothing: give users that must not share cached prefixes or recent answers a
+    cache_salt each.
 
     Without ``model`` the one that is served answers.
     """
@@ -36,7 +40,7 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     temperature: float | None = None
     top_p: float | None = None
     seed: int | None = None
-    user: str | None = None
+    user: str | dict[str, Any] | None = None
 
     top_k: int | None = None
     min_p: float | None = None
@@ -63,6 +67,7 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     repetition_penalty: float | None = None
+    repeat_last_n: int | None = None
     logit_bias: dict[int, float] | None = None
     bad_words: list[str] | None = None
     allowed_token_ids: list[int] | None = None
@@ -84,6 +89,7 @@ def sampling_params(
     Raises:
         InvalidRequestError: Naming the parameter that is not.
     """
+    max_tokens = None if max_tokens == -1 else max_tokens
     if max_tokens == 0 and not prompt_alone:
         raise InvalidRequestError(
             "'max_tokens' must be at least 1; /v1/completions takes 0 with 'echo'.",
@@ -98,7 +104,27 @@ def sampling_params(
     for name in ("top_k", "top_n_sigma"):
         if given.get(name) == -1:
             given[name] = 0
-    return over(defaults, given)
+    if given.get("top_p") == 0:  # nothing but the best
+        given |= {"top_p": 1.0, "temperature": 0.0}
+    return within(over(defaults, given), request.repeat_last_n, "repeat_last_n")
+
+
+def within(params: SamplingParams, last: int | None, at: str) -> SamplingParams:
+    """The parameters with penalties for as many of the last tokens as the field ``at`` says.
+
+    Raises:
+        UnsupportedParameterError: That is some of them, and there is a penalty.
+    """
+    unpenalized = msgspec.structs.replace(
+        params, presence_penalty=0.0, frequency_penalty=0.0, repetition_penalty=1.0
+    )
+    if last in (None, -1) or params == unpenalized:
+        return params
+    if last == 0:
+        return unpenalized
+    raise UnsupportedParameterError(
+        f"'{at}' must be -1, for all tokens, or 0, where there is a penalty, not {last}.", param=at
+    )
 
 
 def request_options(
@@ -107,6 +133,7 @@ def request_options(
     close_grammar: bool = False,
     prediction: list[int] | None = None,
     prompt_logprobs: int | None = None,
+    thinking_budget: ThinkingBudget | None = None,
 ) -> RequestOptions:
     """The options of a request besides sampling.
 
@@ -115,15 +142,24 @@ def request_options(
     """
     return RequestOptions(
         priority=request.priority or 0,
-        tenant=request.user,
+        tenant=tenant_of(request.user),
         cache_salt=request.cache_salt,
         timeout=request.timeout,
         grammar=grammar,
         close_grammar=close_grammar,
         prediction=prediction,
         prompt_logprobs=prompt_logprobs,
+        thinking_budget=thinking_budget,
         logits_processors=request.logits_processors,
     )
+
+
+def tenant_of(user: str | dict[str, Any] | None) -> str | None:
+    """The name of a user, who may be an object with an id, as Open WebUI sends it."""
+    if not isinstance(user, dict):
+        return user
+    found = user.get("id")
+    return None if found is None else str(found)
 
 
 def seeded(params: SamplingParams, n: int) -> list[SamplingParams]:

@@ -25,9 +25,15 @@ class TextFormat(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fi
 
 
 class JsonObjectFormat(
-    msgspec.Struct, tag_field="type", tag="json_object", forbid_unknown_fields=True
+    msgspec.Struct,
+    tag_field="type",
+    tag="json_object",
+    forbid_unknown_fields=True,
+    omit_defaults=True,
 ):
-    """Any JSON object."""
+    """Any JSON object; with ``schema``, as MLC and llama.cpp spell it, one that satisfies that."""
+
+    schema: dict[str, Any] | bool | str | None = None
 
 
 class JsonSchemaFormat(
@@ -56,8 +62,8 @@ ResponseFormat = TextFormat | JsonObjectFormat | JsonSchemaFormat | StructuralTa
 
 
 class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
-    """``structured_outputs`` as vLLM spells it, exactly one of json, regex, choice, grammar,
-    json_object and structural_tag; and options, which go with other spellings too.
+    """``structured_outputs``: a grammar that the answer follows, as vLLM spells it. Exactly one of
+    json, regex, choice, grammar, json_object and structural_tag; and options, for others too.
 
     Attributes:
         json: A JSON Schema, or its text.

@@ -1,6 +1,6 @@
 """``tools`` and ``tool_choice`` of a chat request."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -21,15 +21,44 @@ class FunctionParam(msgspec.Struct, forbid_unknown_fields=True):
     key_order: KeyOrder | None = None
 
 
+class TextGrammar(msgspec.Struct, forbid_unknown_fields=True):
+    """The grammar of a custom tool's text: a regular expression, or Lark."""
+
+    syntax: Literal["lark", "regex"]
+    definition: str
+
+
+class AnyText(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
+    """Any text."""
+
+
+class GrammarText(msgspec.Struct, tag_field="type", tag="grammar", forbid_unknown_fields=True):
+    """A text of a grammar, as chats spell it."""
+
+    grammar: TextGrammar
+
+
+class CustomParam(msgspec.Struct, forbid_unknown_fields=True):
+    """A tool that the model calls with a text."""
+
+    name: str
+    description: str | None = None
+    format: AnyText | GrammarText | None = None
+
+
 class ToolParam(msgspec.Struct, forbid_unknown_fields=True):
-    """An entry of ``tools``; only functions are supported, others are refused by name."""
+    """An entry of ``tools``: a function, or a custom tool, which takes a text.
+
+    Those that OpenAI's own servers run are left out with a warning.
+    """
 
     type: str
     function: FunctionParam | None = None
+    custom: CustomParam | None = None
 
 
 class NamedFunction(msgspec.Struct, forbid_unknown_fields=True):
-    """A function by its name."""
+    """A function, or a custom tool, by its name."""
 
     name: str
 
@@ -46,12 +75,13 @@ class NamedToolParam(msgspec.Struct, forbid_unknown_fields=True):
 
     type: str
     function: NamedFunction | None = None
+    custom: NamedFunction | None = None
 
 
 class ToolChoiceParam(msgspec.Struct, forbid_unknown_fields=True):
-    """``tool_choice`` as an object: a named function, or those that are allowed."""
+    """``tool_choice`` as an object: a named tool, or those that are allowed."""
 
     type: str
     function: NamedFunction | None = None
     allowed_tools: AllowedTools | None = None
-    custom: Any = None
+    custom: NamedFunction | None = None

@@ -9,7 +9,6 @@ A family is in the folder of what a reader should know of its layers first:
 :mod:`.mixtures`             experts in place of feed-forward layers, always
 :mod:`.norms_behind`         norms behind the blocks, alone or besides those before them
 :mod:`.layer_norm`           layer norms, from GPT-2 on: biases, blocks side by side, no gates
-:mod:`.composite`            any of these behind an encoder of images or sounds
 ============================ ==================================================================
 
 A family that fits two folders is where its first models fit: Qwen3 is like Llama, though some of

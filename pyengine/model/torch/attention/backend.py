@@ -32,13 +32,10 @@ class AttentionBackend(Protocol):
     Attributes:
         name: What it is called in configurations.
         captures: Whether :meth:`attend` may be captured in a CUDA graph.
-        moves_rows: Whether rows may be moved back behind :meth:`plan`: how long they are is read on
-            the device alone.
     """
 
     name: str
     captures: bool
-    moves_rows: bool
 
     def variant(self, step: DeviceStep) -> str:
         """The kind of plan that the step needs, such as ``decode``; graphs are kept for each."""

@@ -18,8 +18,7 @@ import torch
 
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.attention.backend import AttentionBackend, Rehearsal
-from pyengine.model.torch.attention.moved_rows import AttentionOfMovedRows
-from pyengine.model.torch.attention.selection import Capabilities, refusal
+from pyengine.model.torch.attention.selection import Capabilities
 from pyengine.model.torch.attention.spec import AttentionSpec
 from pyengine.model.torch.attention.torch import TorchAttention
 from pyengine.model.torch.attention.variants import OF_PROMPTS
@@ -47,19 +46,17 @@ class AttentionByKind:
     Attributes:
         name: The names of all.
         captures: Yes.
-        moves_rows: Whether all do.
     """
 
     captures = True
 
     def __init__(self, backends: Sequence[tuple[AttentionSpec, AttentionBackend]]) -> None:
-        """Of backends that were made for these specs, all of which captures take."""
+        """Joins backends that were made for these specs, all of which captures take."""
         self._backends = {
             Kind(spec.num_kv_heads, spec.head_dim, spec.chunks): backend
             for spec, backend in backends
         }
         self._all = tuple(self._backends.values())
-        self.moves_rows = all(backend.moves_rows for backend in self._all)
         self.name = " and ".join(dict.fromkeys(backend.name for backend in self._all))
 
     def variant(self, step: DeviceStep) -> str:
@@ -110,8 +107,10 @@ def joined(
     specs: Sequence[AttentionSpec], backends: Sequence[AttentionBackend]
 ) -> AttentionBackend:
     """The backend of a model whose kinds of layers have these: the only one, or torch's if it is
-    among them.
+    among them. Where no layer attends, torch's, which plans nothing.
     """
+    if not backends:
+        return TorchAttention()
     slow = [backend for backend in backends if isinstance(backend, TorchAttention)]
     if slow or len(backends) == 1:
         return (slow or backends)[0]
@@ -123,14 +122,8 @@ def ready_by_kind(
     device: torch.device,
     machine: Capabilities,
     asked: str = "auto",
-    *,
-    moves: bool = False,
 ) -> Ready:
-    """As :func:`pyengine.model.torch.attention.warm_up.ready`, for each kind of layers.
-
-    Where rows may follow drafts (``moves``), steps with such rows go to Triton's kernel if the
-    backend of other steps does not move rows.
-    """
+    """As :func:`pyengine.model.torch.attention.warm_up.ready`, for each kind of layers."""
     found: list[Ready] = []
     for spec in specs:
         found.append(ready(spec, device, machine, asked))
@@ -142,15 +135,7 @@ def ready_by_kind(
         why = "; ".join(
             f"{_words(spec)}: {each.why}" for spec, each in zip(specs, found, strict=True)
         )
-    unable = any(refusal("triton", spec, machine) for spec in specs)
-    if not moves or backend.moves_rows or not backend.captures or unable:
-        return Ready(backend, why, machine)
-    moving = [
-        each.backend if each.backend.moves_rows else ready(spec, device, machine, "triton").backend
-        for spec, each in zip(specs, found, strict=True)
-    ]
-    why += "; behind drafts in flight triton"
-    return Ready(AttentionOfMovedRows(backend, joined(specs, moving)), why, machine)
+    return Ready(backend, why, machine)
 
 
 def _words(spec: AttentionSpec) -> str:

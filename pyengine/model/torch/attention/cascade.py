@@ -50,8 +50,8 @@ def cascade_pays(
         rows: Rows that share it.
         tokens: Query tokens of all rows.
         shared: Tokens of the prefix.
-        token_bytes: Of a token's keys and values in one layer.
-        part_bytes: Of what a token's query heads give in one part of the keys.
+        token_bytes: The bytes of a token's keys and values in one layer.
+        part_bytes: The bytes of what a token's query heads give in one part of the keys.
         parts: Parts to merge.
     """
     saved = (rows - 1) * shared * token_bytes

@@ -1,74 +1,16 @@
-"""The paged KV cache on a torch device, and what a layer does to it before a backend attends."""
+"""What a layer does to the KV cache on a torch device before a backend attends."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
 
-from pyengine.model.architectures.parts import Buffer, LayerAttention
-from pyengine.model.cache_groups import places, slots_of
-from pyengine.model.layer_heads import unit_of
-from pyengine.model.runner import ModelInfo
+from pyengine.model.architectures.buffer import Buffer
+from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.attention.backend import AttentionBackend
+from pyengine.model.torch.attention.pool import TorchPool
 from pyengine.model.torch.device.device_step import DeviceStep
 from pyengine.model.torch.device.ops import TorchOps
-
-Pair = tuple[torch.Tensor, torch.Tensor]
-"""Keys and values."""
-
-
-class PagedCache:
-    """Where each layer's keys and values are.
-
-    Each slot of a page has an array [pages, block_size, kv heads, head_dim] of its own. Where
-    layers differ in their heads, all slots are in one array [pages, numbers], and a layer's cache
-    is a view of it.
-
-    Attributes:
-        num_heads: Query heads of this rank.
-        heads: The key and value heads of each layer, over all ranks.
-        tables: The page table of each layer.
-    """
-
-    def __init__(self, info: ModelInfo, ranks: int) -> None:
-        """That of one rank."""
-        self.num_heads = info.num_heads // ranks
-        self.heads = info.heads
-        self._ranks = ranks
-        self._block = info.block_size
-        self._slots = slots_of(info.cache_groups)
-        self._unit = unit_of(info.heads) * info.block_size // ranks
-        self._alike = len({(heads.kv_heads, heads.head_dim) for heads in info.heads}) == 1
-        found = places(info.cache_groups)
-        sources = [
-            layer if heads.reads is None else heads.reads for layer, heads in enumerate(info.heads)
-        ]
-        self.tables = [found[source][0] for source in sources]
-        self._first = [found[source][1] for source in sources]
-
-    def arrays(self, pages: int, dtype: torch.dtype, device: torch.device) -> list[Pair]:
-        """Memory for so many pages."""
-        heads = self.heads[0]
-        shape: tuple[int, ...] = (self._block, heads.kv_heads // self._ranks, heads.head_dim)
-        count = self._slots
-        if not self._alike:
-            shape, count = (self._slots * self._unit,), 1
-
-        def zeros() -> torch.Tensor:
-            return torch.zeros(pages, *shape, dtype=dtype, device=device)
-
-        return [(zeros(), zeros()) for _ in range(count)]
-
-    def layer(self, layer: int, arrays: Sequence[Pair]) -> Pair:
-        """The keys and values that a layer attends to, [pages, block_size, kv heads, head_dim]."""
-        first = self._first[layer]
-        if self._alike:
-            return arrays[first]
-        heads = self.heads[layer]
-        shape = self._block, heads.kv_heads // self._ranks, heads.head_dim
-        start, size = first * self._unit, shape[0] * shape[1] * shape[2]
-        keys, values = (each[:, start : start + size] for each in arrays[0])
-        return keys.view(len(keys), *shape), values.view(len(values), *shape)
 
 
 class PagedAttention:
@@ -79,36 +21,36 @@ class PagedAttention:
         backend: AttentionBackend,
         ops: TorchOps,
         device: torch.device,
-        cache: PagedCache,
-        arrays: list[Pair],
-        layers: Sequence[LayerAttention],
+        pool: TorchPool,
+        layers: Mapping[int, LayerAttention],
     ) -> None:
-        """Attention of ``layers``; ``arrays`` are those of ``cache``, and may be exchanged."""
+        """Attention of ``layers`` over ``pool``, whose memory may be exchanged."""
         self._backend = backend
         self._ops = ops
-        self._cache = cache
-        self._arrays = arrays
-        tables = {id(layer.angles): layer.angles for layer in layers}
+        self._pool = pool
+        tables = {id(layer.angles): layer.angles for layer in layers.values()}
         angles = {at: torch.from_numpy(table).to(device) for at, table in tables.items()}
-        self._angles = [angles[id(layer.angles)] for layer in layers]
-        self._temperatures = [
-            None if layer.temperatures is None else torch.from_numpy(layer.temperatures).to(device)
-            for layer in layers
-        ]
-        self._layers = [
-            layer
+        self._angles = {at: angles[id(layer.angles)] for at, layer in layers.items()}
+        self._temperatures = {
+            at: None
+            if layer.temperatures is None
+            else torch.from_numpy(layer.temperatures).to(device)
+            for at, layer in layers.items()
+        }
+        self._layers = {
+            at: layer
             if layer.sinks is None
             else replace(layer, sinks=torch.tensor(layer.sinks, dtype=torch.float32, device=device))
-            for layer in layers
-        ]
+            for at, layer in layers.items()
+        }
 
     def __call__(self, layer: int, step: DeviceStep, qkv: Buffer, out: Buffer, tokens: int) -> None:
         """Rotate queries and keys, store keys and values, attend."""
-        cache, table = self._cache, self._cache.tables[layer]
-        keys, values = cache.layer(layer, self._arrays)
-        heads, dim = cache.num_heads, cache.heads[layer].head_dim
+        pool, table = self._pool, self._pool.tables[layer]
+        keys, values = pool.layer(layer)
+        heads, dim = pool.num_heads, pool.layers[layer].head_dim
         fused, positions, how = qkv.tensor[:tokens], step.positions[:tokens], self._layers[layer]
-        if cache.heads[layer].reads is None:
+        if pool.layers[layer].reads is None:
             slots = step.page_tables[table].slot_mapping[:tokens]
             scales = how.key_scale, how.value_scale
             angles = self._angles[layer]

@@ -32,7 +32,7 @@ class Capabilities:
 
     Attributes:
         device: ``cuda`` or ``cpu``.
-        compute_capability: Of the GPU.
+        compute_capability: The compute capability of the GPU.
         triton: Its version; None where it is not installed.
         flashinfer: The same of flashinfer-python.
         lacks: What there is not to have FlashInfer's kernels compiled with, as they are needed.

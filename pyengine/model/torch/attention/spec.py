@@ -14,8 +14,8 @@ class AttentionSpec:
         num_heads: Query heads.
         num_kv_heads: Key and value heads; divides ``num_heads``.
         head_dim: Elements of a head.
-        dtype: Of queries and results: ``float32``, ``bfloat16`` or ``float16``.
-        kv_dtype: Of the cache: the same, or ``float8_e4m3fn``.
+        dtype: The type of queries and results: ``float32``, ``bfloat16`` or ``float16``.
+        kv_dtype: The type of the cache: the same, or ``float8_e4m3fn``.
         block_size: Tokens in a page.
         max_rows: Most rows of a step.
         max_tokens: Most query tokens of a step.

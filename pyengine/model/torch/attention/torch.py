@@ -6,10 +6,16 @@ import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from pyengine.kernels.attention.reference import gathered
 from pyengine.model.architectures.parts import LayerAttention
 from pyengine.model.torch.attention.backend import Rehearsal
 from pyengine.model.torch.device.device_step import DeviceStep
+
+
+def gathered(cache: torch.Tensor, pages: torch.Tensor) -> torch.Tensor:
+    """``cache[pages]``; as bytes, if they are: torch does not index float8 on every device."""
+    if cache.dtype.itemsize > 1:
+        return cache[pages]
+    return cache.view(torch.uint8)[pages].view(cache.dtype)
 
 
 class TorchAttention:
@@ -18,12 +24,10 @@ class TorchAttention:
     Attributes:
         name: ``torch``.
         captures: No: how many rows there are and how long they are is known to Python alone.
-        moves_rows: No, for the same reason.
     """
 
     name = "torch"
     captures = False
-    moves_rows = False
 
     def __init__(self) -> None:
         # By page table and row: first token, end, tokens in the cache, its pages, and the position

@@ -33,13 +33,11 @@ class TritonAttention:
     Attributes:
         name: ``triton``.
         captures: Yes.
-        moves_rows: Yes.
         memory_bytes: That it takes on the device.
     """
 
     name = "triton"
     captures = True
-    moves_rows = True
 
     def __init__(
         self, spec: AttentionSpec, device: torch.device, processors: int | None = None
@@ -48,8 +46,8 @@ class TritonAttention:
 
         Args:
             spec: Heads and types, and the longest context.
-            device: Of the model.
-            processors: Of the device; None asks it.
+            device: The device of the model.
+            processors: The multiprocessors of the device; None asks it.
         """
         if processors is None:
             processors = int(torch.cuda.get_device_properties(device).multi_processor_count)

@@ -84,7 +84,7 @@ def warm_up(backend: AttentionBackend, spec: AttentionSpec, device: torch.device
     Args:
         backend: Made for ``spec`` on ``device``; nothing is in flight.
         spec: Heads, and the largest step.
-        device: Of the model.
+        device: The device of the model.
     """
     if spec.max_context < 2 * spec.block_size:
         return  # a page before every row's queries has no room

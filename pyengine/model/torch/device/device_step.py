@@ -1,5 +1,7 @@
 """The step buffers as a torch device sees them."""
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -35,24 +37,21 @@ class DeviceStep(StepFields[torch.Tensor]):
         *,
         shared: bool | None = None,
     ) -> None:
-        """Of ``host``'s memory, or of fresh zeroed memory; unless said, shared on the CPU."""
+        """A step in ``host``'s memory, or in fresh zeroed memory; shared on the CPU by default."""
         self.host = host
         self._shared = device.type == "cpu" if shared is None else shared
         if self._shared:
             self.memory = torch.from_numpy(host.memory)
         else:
             self.memory = torch.zeros(layout.nbytes, dtype=torch.uint8, device=device)
-        for name, (dtype, offset, count) in layout.fields().items():
-            numpy_type = np.dtype(dtype)
-            # Rows of rules are read by words.
-            kind = "int32" if numpy_type.names else _SIGNED.get(dtype, dtype)
-            end = offset + count * numpy_type.itemsize
-            setattr(self, name, self.memory[offset:end].view(getattr(torch, kind)))
+        self.make_views(layout, self._view)
         self.sampling = self.sampling.view(-1, SAMPLING_ROW.itemsize // 4)
-        for name, width in layout.widths().items():
-            setattr(self, name, getattr(self, name).view(-1, max(width, 1)))
-        self.split_tables(layout.tables)
         self._layout = layout
+
+    def _view(self, dtype: Any, start: int, end: int) -> torch.Tensor:
+        # Rows of rules are read by words.
+        kind = "int32" if np.dtype(dtype).names else _SIGNED.get(dtype, dtype)
+        return self.memory[start:end].view(getattr(torch, kind))
 
     def take(self, host: StepBuffers, memory: torch.Tensor, pages: int) -> None:
         """Queue the copy of a step: all but its masks and penalties, in one piece.

@@ -37,7 +37,7 @@ class Measured:
     Attributes:
         total: All that it has.
         others: Taken before the engine began.
-        weights: Of the models.
+        weights: The bytes of the models' weights.
         workspace: Everything else the engine took in its largest step: buffers, libraries, kernels.
     """
 
@@ -100,9 +100,9 @@ def divide(
         measured: What was found.
         fraction: Share of all of it that may be taken, that of others counted in.
         graphs: Bytes for CUDA graphs.
-        block_bytes: Of one KV block.
+        block_bytes: The bytes of one KV block.
         block_size: Tokens in one.
-        blocks: As many as the cache is to have; None is as many as there is room for.
+        blocks: How many blocks the cache is to have; None: as many as there is room for.
 
     Raises:
         ConfigError: There is no room; says how much was wanted by what, and what to change.

@@ -20,11 +20,7 @@ class EventMark(Mark, Protocol):
     """A mark that can be waited for."""
 
     def has_come(self) -> bool:
-        """Whether it has, without a wait.
-
-        Raises:
-            Exception: As :meth:`wait`.
-        """
+        """Whether it has, without a wait."""
 
     def wait(self) -> bool:
         """Return when it has come, without the GIL meanwhile; whether there was a wait.

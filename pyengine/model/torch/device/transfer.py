@@ -29,7 +29,7 @@ class Transfer:
     One thread at a time, after :meth:`wait` as before.
 
     Attributes:
-        nbytes: Of all tensors made so far.
+        nbytes: The size in bytes of all tensors made so far.
     """
 
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
@@ -126,7 +126,7 @@ _OTHERS = {
 def _tensor(array: NDArray[Any]) -> torch.Tensor:
     """``array`` as torch sees it; shares its memory."""
     if not array.flags.writeable:
-        # Such as is broadcast: torch warns of what it must not write to.
+        # Broadcast arrays, for instance: torch warns of memory that it must not write to.
         array = array.copy()
     tensor = torch.from_numpy(bits(array))
     given = _OTHERS.get(array.dtype)

@@ -3,7 +3,8 @@
 import torch
 
 from pyengine.distributed.group import Group
-from pyengine.model.architectures.parts import Buffer, Step
+from pyengine.model.architectures.buffer import Buffer
+from pyengine.model.architectures.parts import Step
 from pyengine.model.torch.attention.paged import rotate
 from pyengine.model.torch.device.ops import TorchOps
 
@@ -130,3 +131,28 @@ class WholeNorm:
             factor = (mean + self._epsilon).rsqrt()[:, None]
             normal = (part.float() * factor).to(part.dtype).float()
             part.copy_(normal * weight.float())
+
+
+class TorchGatedNorm:
+    """See :class:`pyengine.model.architectures.state_parts.GatedNorm`."""
+
+    def __init__(
+        self, weight: torch.Tensor, epsilon: float, group: int, *, gate_first: bool
+    ) -> None:
+        """A norm over groups of ``group`` neighbours; ``weight`` is [width]."""
+        self._weight = weight
+        self._epsilon = epsilon
+        self._group = group
+        self._gate_first = gate_first
+
+    def __call__(self, x: Buffer, gates: Buffer, rows: int) -> None:
+        """Change ``x`` [rows, width] in place."""
+        numbers = x.tensor[:rows].float()
+        factors = torch.nn.functional.silu(gates.tensor[:rows].float())
+        if self._gate_first:
+            numbers = numbers * factors
+        groups = numbers.unflatten(1, (-1, self._group))
+        scale = torch.rsqrt(groups.square().mean(-1, keepdim=True) + self._epsilon)
+        # Rounded before the weight, as transformers does.
+        normed = (groups * scale).flatten(1).to(x.tensor.dtype) * self._weight
+        x.tensor[:rows] = normed if self._gate_first else normed * factors

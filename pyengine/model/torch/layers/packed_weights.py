@@ -31,7 +31,7 @@ class Share:
 
     Attributes:
         outputs: Which ones of a layer.
-        weight: Theirs, [layers, outputs, inputs].
+        weight: The weights of the layers, [layers, outputs, inputs].
     """
 
     outputs: slice
@@ -40,7 +40,7 @@ class Share:
 
 def stay_packed(weights: Sequence[Matrix], device: torch.device, dtype: torch.dtype) -> bool:
     """Whether products take these as they are stored, rows of ``dtype`` and this device: all layers
-    have parts of the same kinds, for which there is one.
+    have parts of the same kinds, and a kernel takes them.
     """
     first = kinds(weights[0])
     if first is None or any(kinds(weight) != first for weight in weights[1:]):

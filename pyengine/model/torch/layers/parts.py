@@ -4,7 +4,7 @@ All memory is taken when the parts are made, and stays where it is: a forward pa
 in a CUDA graph, if its attention can.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,27 +14,30 @@ from numpy.typing import NDArray
 
 from pyengine._core import CpuKernels
 from pyengine.distributed.group import Alone, Group
+from pyengine.errors import ModelLoadError
 from pyengine.kernels.layers.activation import activated
+from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.experts import ExpertWeights, Routing
-from pyengine.model.architectures.parts import (
-    Activation,
-    Buffer,
-    LayerAttention,
-    Linear,
-    check_heads,
-)
+from pyengine.model.architectures.parts import Activation, LayerAttention, Linear, check_heads
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
-from pyengine.model.torch.attention.paged import PagedAttention, PagedCache
+from pyengine.model.torch.attention.paged import PagedAttention
+from pyengine.model.torch.attention.pool import TorchPool
 from pyengine.model.torch.device.memory import logits_bytes
 from pyengine.model.torch.device.ops import TorchOps, torch_ops
 from pyengine.model.torch.device.transfer import Transfer
-from pyengine.model.torch.layers.block_linear import BlockLinear, is_blocks
-from pyengine.model.torch.layers.expert_layers import load_layers
-from pyengine.model.torch.layers.experts import ExpertProducts, TorchExperts
-from pyengine.model.torch.layers.float8_linear import Float8Linear, is_float8
-from pyengine.model.torch.layers.grouped_experts import GroupedExperts
+from pyengine.model.torch.layers.adapters import NoAdapterSlots, TorchAdapterSlots
+from pyengine.model.torch.layers.experts.grouped import GroupedExperts
+from pyengine.model.torch.layers.experts.layers import load_layers
+from pyengine.model.torch.layers.experts.mixture import ExpertProducts, TorchExperts
+from pyengine.model.torch.layers.experts.packed import PackedExperts
+from pyengine.model.torch.layers.latents import TorchLatents
+from pyengine.model.torch.layers.linear.block import BlockLinear, is_blocks
+from pyengine.model.torch.layers.linear.float8 import Float8Linear, is_float8
+from pyengine.model.torch.layers.linear.packed import DTYPES, PackedLinear, is_packed
+from pyengine.model.torch.layers.linear.weight_only import WeightOnlyLinear
 from pyengine.model.torch.layers.norms import (
+    TorchGatedNorm,
     TorchHeadNorm,
     TorchLayerNorm,
     TorchNoNorm,
@@ -42,12 +45,10 @@ from pyengine.model.torch.layers.norms import (
     TorchRotation,
     WholeNorm,
 )
-from pyengine.model.torch.layers.packed_experts import PackedExperts
-from pyengine.model.torch.layers.packed_linear import DTYPES, PackedLinear, is_packed
 from pyengine.model.torch.layers.packed_weights import Share, shares, stay_packed
+from pyengine.model.torch.layers.states import TorchStates
 from pyengine.model.torch.layers.tables import PackedTable, TorchTable, is_packed_table
 from pyengine.model.torch.layers.vocabulary import GatheredHead, SharedTable
-from pyengine.model.torch.layers.weight_only_linear import WeightOnlyLinear
 from pyengine.model.weights.matrix import Matrix
 
 
@@ -56,8 +57,8 @@ class TorchParts:
 
     Attributes:
         device: Where all of it is.
-        dtype: Of weights and buffers.
-        kv_dtype: Of the KV cache.
+        dtype: The type of weights and buffers.
+        kv_dtype: The type of the KV cache.
         backend: Attends.
         max_tokens: Most tokens in a step.
         max_sampled: Most rows whose logits are wanted in a step.
@@ -71,9 +72,8 @@ class TorchParts:
         live: int64 [1] on the device, the tokens of a step, without those that fill up a graph's.
         ops: Norms, rotation, activation.
         expert_layers: The experts of each layer that has some, by its number.
-        caches: Keys and values of each slot of a page, [pages, block_size, kv heads, head_dim],
-            or of whole pages where heads differ, once attention is made.
         transfer: Brings weights to the device; they are there once it was waited for.
+        adapters: The adapters of the model.
     """
 
     def __init__(
@@ -104,9 +104,11 @@ class TorchParts:
         self.cpu_kernels = cpu_kernels
         self.ops: TorchOps = torch_ops(device)
         self.live = torch.zeros(1, dtype=torch.int64, device=device)
-        self.caches: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._pool: TorchPool | None = None
         self.expert_layers: dict[int, TorchExperts | PackedExperts] = {}
         self.transfer = Transfer(device, dtype)
+        takes = device.type == "cpu"
+        self.adapters = TorchAdapterSlots(self.group) if takes else NoAdapterSlots(device)
         # A head may have the weights of a table.
         self._tables: dict[Matrix, torch.Tensor] = {}
         self._packed_tables: dict[Matrix, list[Share]] = {}
@@ -148,6 +150,9 @@ class TorchParts:
         Quantized weights stay so where the device has a product for them; others become dense ones
         of the parts' data type. The weights of a table are not copied again.
         """
+        return self.adapters.adapted(self._linear(weight, bias, reduce), weight, reduce=reduce)
+
+    def _linear(self, weight: Matrix, bias: NDArray[Any] | None, reduce: bool) -> Linear:
         reduce = reduce and self.ranks > 1
         packed, tensor = self._packed_tables.get(weight), self._tables.get(weight)
         if packed is not None:
@@ -170,9 +175,13 @@ class TorchParts:
         """The Rust kernels, on as many threads as torch has."""
         return CpuKernels(torch.get_num_threads())
 
+    def linear_by_head(self, weights: Sequence[Matrix]) -> "TorchLinearByHead":
+        """By torch's library, in floats."""
+        return TorchLinearByHead(self.transfer.matrices(weights))
+
     def head(self, weight: Matrix, info: ModelInfo, bias: NDArray[Any] | None = None) -> Linear:
         """Gathers the shares of all ranks."""
-        linear = self.linear(weight, bias)
+        linear = self._linear(weight, bias, reduce=False)
         return linear if self.ranks == 1 else GatheredHead(self, self.group, linear, info)
 
     def norm(self, weight: NDArray[Any], epsilon: float) -> TorchNorm:
@@ -240,12 +249,41 @@ class TorchParts:
         layers = load_layers(self.ops, weights, self.transfer, self.device, self.dtype)
         return GroupedExperts(self.ops, self.device, routing, activation, layers)
 
-    def attention(self, info: ModelInfo, layers: Sequence[LayerAttention]) -> PagedAttention:
+    def attention(self, info: ModelInfo, layers: Mapping[int, LayerAttention]) -> PagedAttention:
         """By the backend, over a cache of this rank's heads."""
         check_heads(info, 8)
-        cache = PagedCache(info, self.ranks)
-        self.caches += cache.arrays(self.num_blocks, self.kv_dtype, self.device)
-        return PagedAttention(self.backend, self.ops, self.device, cache, self.caches, layers)
+        return PagedAttention(self.backend, self.ops, self.device, self.pool(info), layers)
+
+    def pool(self, info: ModelInfo) -> TorchPool:
+        """The memory of keys, values and states of the model that the parts are for."""
+        if self._pool is None:
+            self._pool = TorchPool(info, self.ranks, self.num_blocks, self.kv_dtype, self.device)
+        return self._pool
+
+    def states(self, info: ModelInfo) -> TorchStates:
+        """In plain torch, token by token."""
+        self._refuse_on_gpu(info, "a state")
+        return TorchStates(info, self.ranks, self.pool(info), self.device)
+
+    def latents(self, info: ModelInfo) -> TorchLatents:
+        """In plain torch, row by row."""
+        self._refuse_on_gpu(info, "latents")
+        return TorchLatents(self.pool(info), self.device)
+
+    def _refuse_on_gpu(self, info: ModelInfo, what: str) -> None:
+        if self.device.type == "cuda":
+            raise ModelLoadError(
+                f"{info.name} has layers with {what}, which a GPU does not compute yet: give "
+                "'device' cpu",
+                param="device",
+            )
+
+    def gated_norm(
+        self, weight: NDArray[Any], epsilon: float, group: int, *, gate_first: bool
+    ) -> TorchGatedNorm:
+        """In plain torch."""
+        vector = self.transfer.vector(weight)
+        return TorchGatedNorm(vector, epsilon, group, gate_first=gate_first)
 
     def gather(
         self, source: Buffer, index: torch.Tensor, out: Buffer, rows: int, first: int = 0
@@ -278,7 +316,8 @@ class TorchParts:
 
     def gate(self, x: Buffer, gates: Buffer, rows: int) -> None:
         """Multiply by sigmoids, in place."""
-        x.tensor[:rows].mul_(gates.tensor[:rows].sigmoid())
+        factors = gates.tensor[:rows].sigmoid()
+        x.tensor[:rows].unflatten(1, (factors.shape[1], -1)).mul_(factors[:, :, None])
 
 
 class TorchLinear:
@@ -306,3 +345,18 @@ class TorchLinear:
             torch.addmm(self._bias, given, self._weight.t(), out=result)
         if self._reduce:
             self._parts.group.all_reduce(out.tensor[:rows])
+
+
+class TorchLinearByHead:
+    """x W^T of each head."""
+
+    def __init__(self, weights: torch.Tensor) -> None:
+        """``weights`` are [heads, out, in]."""
+        self._weights = weights
+
+    def __call__(self, x: Buffer, out: Buffer, rows: int) -> None:
+        """The first columns of ``x`` -> ``out`` [rows, heads * out]."""
+        heads, outputs, inputs = self._weights.shape
+        given = x.tensor[:rows, : heads * inputs].unflatten(1, (heads, inputs)).transpose(0, 1)
+        product = torch.bmm(given, self._weights.transpose(1, 2))  # [heads, rows, out]
+        out.tensor[:rows] = product.transpose(0, 1).reshape(rows, heads * outputs)

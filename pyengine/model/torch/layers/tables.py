@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from pyengine.model.architectures.parts import Buffer
+from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.torch.device.ops import TorchOps
 from pyengine.model.torch.layers.packed_weights import Share, stay_packed
 from pyengine.model.weights.matrix import Matrix

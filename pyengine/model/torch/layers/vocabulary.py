@@ -3,7 +3,8 @@
 import torch
 
 from pyengine.distributed.group import Group
-from pyengine.model.architectures.parts import Buffer, Linear, Parts, Table, logits_rows
+from pyengine.model.architectures.buffer import Buffer
+from pyengine.model.architectures.parts import Linear, Parts, Table, logits_rows
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.sharding import rows_of_rank, share
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from pyengine._core import StepLayout
-from pyengine.kernels import feed, move_rows
+from pyengine.kernels import feed
 from pyengine.kernels.sampling import greedy, penalties, top_logprobs, verify
 from pyengine.kernels.sampling import reference as sampling_reference
 from pyengine.kernels.sampling import sample as sampling
@@ -26,9 +26,7 @@ class TorchSampler:
     behind.
 
     Attributes:
-        last_token: int32 [2 * slots of the sequence table]: by slot the last token, and behind
-            those the one before it.
-        right_drafts: int32 [slots]: how many drafts of its last row held.
+        last_token: int32 [slots of the sequence table]: the last token of each.
     """
 
     def __init__(
@@ -45,11 +43,9 @@ class TorchSampler:
         numbers: dict[str, Any] = {"dtype": torch.int32, "device": device}
         self._compacted = torch.zeros_like(step.sampled_tokens)
         self._before = torch.zeros(len(step.penalty_add), device=device)
-        self.last_token = torch.zeros(2 * max_sequences, **numbers)
-        self.right_drafts = torch.zeros(max_sequences, **numbers)
+        self.last_token = torch.zeros(max_sequences, **numbers)
         on_gpu = device.type == "cuda"
         self._feed: Call = feed.feed if on_gpu else feed.feed_reference
-        self._move: Call = move_rows.move_rows if on_gpu else move_rows.move_rows_reference
         self._apply_penalties: Call = (
             penalties.apply_penalties if on_gpu else penalties.apply_penalties_reference
         )
@@ -72,26 +68,6 @@ class TorchSampler:
             self._feed(
                 step.header, step.token_ids, step.feed_token, step.feed_sequence, self.last_token
             )
-
-    def move(self, right_drafts: torch.Tensor, block_size: int) -> None:
-        """Move the rows that follow drafts, of which so many were right by slot, int32 [slots]."""
-        step = self._step
-        if not step.host.num_moved_rows:
-            return
-        self._move(
-            step.header,
-            step.assumed_drafts,
-            step.row_sequence,
-            right_drafts,
-            step.query_start,
-            step.positions,
-            *step.all_tables,
-            step.page_indices,
-            step.sample_rows,
-            step.sample_position,
-            rows=step.host.num_rows,
-            block_size=block_size,
-        )
 
     def sample(
         self,
@@ -148,5 +124,4 @@ class TorchSampler:
             step.sampled_counts,
             self._compacted,
             self.last_token,
-            self.right_drafts,
         )

@@ -56,7 +56,8 @@ def start_on_gpu(
     longest = min(spec.info.max_context, config.limits.max_tokens_per_step)
     # All tables have all of its pages: its blocks are computed at once.
     blocks = -(-longest // config.block_size)
-    probe = replace(spec, num_blocks=blocks * tables_of(spec.info.cache_groups))
+    pages = blocks * tables_of(spec.info.cache_groups) + spec.info.state_pages
+    probe = replace(spec, num_blocks=pages)
     models, chosen = _load(config, probe, device, group, progress)
     name = f"cuda, {torch.cuda.get_device_name(device)}, {spec.info.dtype}"
     with stage(
@@ -99,8 +100,8 @@ def measured(total: int, free: int, taken: int, weights: int, cache: int) -> Mea
         total: All that it has.
         free: What was free before the engine began.
         taken: What was taken since.
-        weights: Of the models.
-        cache: Of the KV cache that they had meanwhile.
+        weights: The bytes of the models' weights.
+        cache: The bytes of the KV cache that the models had meanwhile.
     """
     weights = min(weights, taken)
     return Measured(total, total - free, weights, max(0, taken - weights - cache))
@@ -121,17 +122,13 @@ def _load(
         "Take a smaller model, or free the memory that others hold.",
         "model",
     ):
-        backend, why, machine = ready_by_kind(
-            asked, device, detect(device), config.attention, moves=spec.draft is not None
-        )
+        backend, why, machine = ready_by_kind(asked, device, detect(device), config.attention)
         model = load_model(spec, layout, device, backend, progress, group)
         if spec.draft is not None:
             # Attention knows the step that it was planned for: each model has its own.
             passes = pass_layout(layout, spec.draft.info)
             asked = attention_specs(spec.draft.info, passes)
-            draft_backend = ready_by_kind(
-                asked, device, machine, config.attention, moves=True
-            ).backend
+            draft_backend = ready_by_kind(asked, device, machine, config.attention).backend
             draft_spec = replace(spec.draft, num_blocks=spec.num_blocks)
             draft = load_model(draft_spec, passes, device, draft_backend, progress)
     # Memory that only loading needed is not needed by steps.

@@ -35,7 +35,7 @@ class LoadedModels:
 
     Attributes:
         config: The configuration.
-        layout: Of the step buffers.
+        layout: The layout of the step buffers.
         queue: Where all of them work.
         model: The model.
         draft: The draft model, if there is one.
@@ -87,7 +87,7 @@ class LoadedModels:
             draft=drafter,
             expert_layers=self.model.expert_layers,
             device=device,
-            notes=notes,
+            notes=notes | spec.notes,
         )
 
 
@@ -103,7 +103,7 @@ def load_model(
 
     Args:
         spec: The model and its cache.
-        layout: Of its steps.
+        layout: The layout of its steps.
         device: Where it goes.
         backend: Attends.
         progress: Called with (bytes loaded, bytes in all).
@@ -134,28 +134,22 @@ def attention_specs(
 ) -> tuple[AttentionSpec, ...]:
     """The attention spec of each kind of layers, as a rank has its share of them."""
     lengths = {name: length for name, (_, _, length) in layout.fields().items()}
-    chunks = info.chunks or (None,) * len(info.heads)
-    common = AttentionSpec(
-        num_heads=info.num_heads // ranks,
-        num_kv_heads=info.num_kv_heads // ranks,
-        head_dim=info.head_dim,
-        dtype=info.dtype,
-        kv_dtype=str(TORCH_DTYPES[info.kv_cache_dtype]).removeprefix("torch."),
-        block_size=info.block_size,
-        max_rows=lengths["sample_rows"],
-        max_tokens=lengths["token_ids"],
-        max_pages=lengths["page_indices"],
-        max_context=info.max_context,
-        sinks=info.attention_sinks,
-    )
     kinds = (
-        replace(
-            common,
-            num_kv_heads=heads.kv_heads // ranks,
-            head_dim=heads.head_dim,
-            chunks=chunk is not None,
+        AttentionSpec(
+            num_heads=info.num_heads // ranks,
+            num_kv_heads=keys.kv_heads // ranks,
+            head_dim=keys.head_dim,
+            dtype=info.dtype,
+            kv_dtype=str(TORCH_DTYPES[info.kv_cache_dtype]).removeprefix("torch."),
+            block_size=info.block_size,
+            max_rows=lengths["sample_rows"],
+            max_tokens=lengths["token_ids"],
+            max_pages=lengths["page_indices"],
+            max_context=info.max_context,
+            sinks=info.attention_sinks,
+            chunks=keys.chunked,
         )
-        for heads, chunk in zip(info.heads, chunks, strict=True)
+        for keys in info.attention_layers.values()
     )
     return tuple(dict.fromkeys(kinds))
 

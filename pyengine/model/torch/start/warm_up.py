@@ -70,8 +70,6 @@ def rehearse(runner: TorchRunner, variant: str, rows: int, tokens: int, longest:
     write_step(buffers, counts, size, 1, context=size)
     # The last token of the first row comes from the step before.
     buffers.num_feeds, buffers.feed_token[0], buffers.feed_sequence[0] = 1, 0, 0
-    # The same row follows a draft, which was wrong.
-    buffers.num_moved_rows = buffers.assumed_drafts[0] = int(runner.moves_rows)
     runner.rehearse(buffers, variant)
 
 
@@ -120,7 +118,6 @@ def write_step(
         table.kv_length[:rows] = [context + length for length in lengths]
         table.page_indptr[: rows + 1] = np.concatenate([[0], np.cumsum([len(p) for p in pages])])
     buffers.page_indices[: len(indices)] = indices
-    buffers.assumed_drafts[:rows] = 0
     buffers.row_sequence[:rows] = buffers.sample_rows[:1] = buffers.sample_sequence[:1] = 0
     buffers.sampling[:1] = sampling_rows(1, top_p=0.9)
     buffers.sample_position[0] = 0

@@ -4,6 +4,7 @@ from typing import Protocol
 
 import torch
 
+from pyengine.model.adapters.peft import AdapterFile
 from pyengine.model.batch import StepBuffers
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.device.device_step import DeviceStep
@@ -28,13 +29,12 @@ class StepModel(Protocol):
     def states(self, step: DeviceStep, rows: int, first: int = 0) -> torch.Tensor:
         """Last hidden states [rows, hidden_size] of ``pool_token[first : first + rows]``."""
 
+    def set_adapter(self, slot: int, adapter: AdapterFile | None) -> int:
+        """Put an adapter, or none, into a slot; returns its bytes."""
+
 
 class Drafter(Protocol):
     """Fills in drafts on the device; see :class:`pyengine.model.torch.draft.TorchDraft`."""
-
-    @property
-    def moves_rows(self) -> bool:
-        """Whether it drafts for rows that follow drafts in flight."""
 
     def fill(self, buffers: StepBuffers, step: DeviceStep, sampler: TorchSampler) -> None:
         """Queue the passes that fill in the drafts of a step, which is on the device by now;

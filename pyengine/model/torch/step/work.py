@@ -32,18 +32,13 @@ class StepWork:
         step: DeviceStep,
         sampler: TorchSampler,
         draft: Drafter | None,
-        block_size: int,
     ) -> None:
-        """Of steps in ``step``, of ``layout``; ``draft`` fills in the drafts that they leave.
-
-        ``block_size`` are the tokens of a page.
-        """
+        """Queues steps in ``step``, of ``layout``; ``draft`` fills in the drafts they leave."""
         fields = layout.fields()
         self._layout = layout
         self._step = step
         self._sampler = sampler
         self._draft = draft
-        self._block_size = block_size
         self._max_rows, self._max_logits = fields["sample_rows"][2], fields["logit_row"][2]
         self._max_tokens = fields["token_ids"][2]
 
@@ -52,12 +47,8 @@ class StepWork:
         model: StepModel,
         graphs: Graphs | None,
         step: TorchStep,
-        right_drafts: torch.Tensor,
     ) -> None:
-        """Queue the copy of ``step`` and its forward pass; note what is to be captured of it.
-
-        ``right_drafts`` are by slot how many drafts were right, int32, which rows may follow.
-        """
+        """Queue the copy of ``step`` and its forward pass; note what is to be captured of it."""
         buffers, device, backend = step.buffers, self._step, model.backend
         rows, tokens, logits = buffers.num_rows, buffers.num_tokens, buffers.num_logits
         device.host = buffers
@@ -78,7 +69,6 @@ class StepWork:
         device.take(buffers, step.host_set.memory, min(pages, len(buffers.page_indices)))
         backend.plan(device, variant, rows, tokens, captured=key is not None)
         self._sampler.feed()
-        self._sampler.move(right_drafts, self._block_size)
         if self._draft is not None:
             self._draft.fill(buffers, device, self._sampler)
         if graph is not None:

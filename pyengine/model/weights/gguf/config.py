@@ -3,15 +3,10 @@
 from typing import Any
 
 from pyengine.errors import ModelLoadError
+from pyengine.model.weights.gguf.ends import end_token_ids
+from pyengine.model.weights.gguf.families import COUNT, FAMILIES, MIXTURES
+from pyengine.model.weights.gguf.family import Facts, GgufFamily
 from pyengine.model.weights.gguf.file import GgufFile
-from pyengine.model.weights.gguf.mixtures import COUNT, MIXTURES, REFUSED, GgufFamily
-
-ARCHITECTURES = {
-    "llama": "LlamaForCausalLM",
-    "phi3": "Phi3ForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-}
 
 KEY_LENGTH = "attention.key_length"
 FIELDS = {
@@ -28,8 +23,26 @@ FIELDS = {
 }
 """Names in config.json, and behind the architecture's in metadata."""
 
-ENDS = ("eos", "eot", "eom")
 FACTORS = "rope_freqs.weight"
+SCALING = {
+    "rope_type": "type",
+    "factor": "factor",
+    "original_max_position_embeddings": "original_context_length",
+    "attention_factor": "attn_factor",
+    "beta_fast": "yarn_beta_fast",
+    "beta_slow": "yarn_beta_slow",
+}
+
+
+UNREAD = {
+    COUNT: (None, 0),
+    "attention.clamp_kqv": (None, 0.0),
+    "expert_group_count": (None, 0, 1),
+    "expert_weights_scale": (None, 0.0, 1.0),
+    "interleave_moe_layer_step": (None, 0, 1),
+    "leading_dense_block_count": (None, 0),
+}
+"""What only some families may have, and the values that mean that there is none."""
 
 
 def model_config(file: GgufFile) -> dict[str, Any]:
@@ -39,82 +52,76 @@ def model_config(file: GgufFile) -> dict[str, Any]:
         ModelLoadError: Its architecture, or something about it, is not supported.
     """
     metadata, tensors = file.metadata, file.tensors
-    name = str(metadata.get("general.architecture"))
-    family = _family(file, name)
+    facts, family = family_of(file)
     fields = {**FIELDS, **family.fields}
-    found = {ours: metadata.get(f"{name}.{theirs}") for ours, theirs in fields.items()}
+    found = {ours: facts.number(theirs) for ours, theirs in fields.items()}
     if "token_embd.weight" not in tensors:
         raise ModelLoadError(f"{file.path} has no 'token_embd.weight'", param="model")
-    ends = [metadata.get(f"tokenizer.ggml.{end}_token_id") for end in ENDS]
+    try:
+        more = family.more(facts)
+    except (TypeError, KeyError, ValueError) as error:
+        raise ModelLoadError(
+            f"{file.path} lacks metadata that files of {facts.name!r} have", param="model"
+        ) from error
     return {
         "architectures": [family.architecture],
         **{key: value for key, value in found.items() if value},
+        "num_hidden_layers": facts.layers,
         "vocab_size": tensors["token_embd.weight"].shape[0],
-        "attention_bias": name == "llama" and "blk.0.attn_q.bias" in tensors,
         "tie_word_embeddings": "output.weight" not in tensors,
         "bos_token_id": metadata.get("tokenizer.ggml.bos_token_id"),
-        "eos_token_id": [token for token in ends if token is not None],
-        "rope_scaling": _scaling(file, name),
-        **_partial(file, name, found),
+        "eos_token_id": end_token_ids(metadata),
+        "rope_scaling": _scaling(file, facts),
+        **_partial(facts),
+        **{key: facts.has(tensor) for key, tensor in family.flags.items()},
         **family.known,
+        **more,
         "quantization_config": {"quant_method": "gguf", "file": str(file.path)},
     }
 
 
-def _family(file: GgufFile, name: str) -> GgufFamily:
-    """The family of the architecture ``name``, with experts if the file has some.
+def family_of(file: GgufFile) -> tuple[Facts, GgufFamily]:
+    """What a file says, and the family of its architecture, with experts if the file has some.
 
     Raises:
         ModelLoadError: It, or something that its metadata asks for, is not supported.
     """
-    metadata = file.metadata
-    lengths = (None, 0, metadata.get(f"{name}.{KEY_LENGTH}"))
-    allowed: dict[str, tuple[Any, ...]] = {"attention.value_length": lengths}
-    family = GgufFamily(ARCHITECTURES[name]) if name in ARCHITECTURES else None
-    if name in MIXTURES and metadata.get(f"{name}.{COUNT}"):
-        family = MIXTURES[name]
-        allowed |= REFUSED
-    else:
-        allowed[COUNT] = (None, 0)
+    name, factors = str(file.metadata.get("general.architecture")), file.tensors.get(FACTORS)
+    read = () if factors is None else factors.part().dequantized().reshape(-1).tolist()
+    facts = Facts(name, file.metadata, file.tensors, read)
+    family = (MIXTURES if facts.get(COUNT) else FAMILIES).get(facts.name)
     if family is None:
-        known = ", ".join(sorted(ARCHITECTURES | MIXTURES))
+        known = ", ".join(sorted(FAMILIES | MIXTURES))
         raise ModelLoadError(
-            f"architecture {name!r} of {file.path} is not supported; there are: {known}",
+            f"architecture {facts.name!r} of {file.path} is not supported; there are: {known}",
             param="model",
         )
+    allowed = {key: values for key, values in UNREAD.items() if key not in family.fields.values()}
+    if family in MIXTURES.values():
+        allowed.pop(COUNT, None)
+    if not family.values:
+        allowed["attention.value_length"] = (None, 0, facts.get(KEY_LENGTH))
     for key, values in allowed.items():
-        value = metadata.get(f"{name}.{key}")
-        if value not in values:
-            raise ModelLoadError(f"{key!r} of {value} in {file.path} is not supported")
-    return family
+        if facts.get(key) not in values:
+            raise ModelLoadError(f"{key!r} of {facts.get(key)} in {file.path} is not supported")
+    return facts, family
 
 
-def _partial(file: GgufFile, name: str, found: dict[str, Any]) -> dict[str, float]:
-    rotated = file.metadata.get(f"{name}.rope.dimension_count")
-    heads, hidden = found["num_attention_heads"], found["hidden_size"]
-    if not rotated or not heads or not hidden:
+def _partial(facts: Facts) -> dict[str, float]:
+    rotated = facts.get("rope.dimension_count")
+    if not rotated or not facts.number("attention.head_count"):
         return {}
-    return {"partial_rotary_factor": rotated / (found["head_dim"] or hidden // heads)}
+    return {"partial_rotary_factor": rotated / facts.head_dim}
 
 
-def _scaling(file: GgufFile, name: str) -> dict[str, Any] | None:
+def _scaling(file: GgufFile, facts: Facts) -> dict[str, Any] | None:
     """The scaling of rotary positions, as config.json spells it."""
-    if FACTORS in file.tensors:
-        entry = file.tensors[FACTORS]
-        numbers = entry.type.read(entry.rows[:, None]).dequantized()[0]
-        return {"rope_type": "factors", "factors": numbers.tolist()}
+    if facts.rotary_factors:
+        return {"rope_type": "factors", "factors": facts.rotary_factors}
     if "rope_factors_long.weight" in file.tensors:
         return {"rope_type": "longrope"}
-    values = {
-        key: file.metadata.get(f"{name}.rope.scaling.{theirs}")
-        for key, theirs in (
-            ("rope_type", "type"),
-            ("factor", "factor"),
-            ("original_max_position_embeddings", "original_context_length"),
-            ("attention_factor", "attn_factor"),
-        )
-    }
+    values = {key: facts.get(f"rope.scaling.{theirs}") for key, theirs in SCALING.items()}
     given = {key: value for key, value in values.items() if value}
-    if name == "gpt-oss":
+    if facts.name == "gpt-oss":
         given["truncate"] = False
     return given if given.get("rope_type", "none") != "none" else None

@@ -20,6 +20,7 @@ from pyengine.errors import ModelLoadError
 from pyengine.model.weights.gguf.names import all_parts
 from pyengine.model.weights.gguf.types import TYPES, TensorType, type_name
 from pyengine.model.weights.mapped import mapped
+from pyengine.model.weights.matrix import Part
 
 VERSIONS = (2, 3)
 SCALARS = {
@@ -44,13 +45,29 @@ class Entry:
 
     Attributes:
         shape: Its dimensions, outermost first.
-        type: Of its blocks.
+        type: The type of its blocks.
         rows: uint8 [rows, bytes of a row], a view of the file.
     """
 
     shape: tuple[int, ...]
     type: TensorType
     rows: NDArray[np.uint8]
+
+    def part(self, rows: slice | NDArray[np.intp] | None = None) -> Part:
+        """Its rows, or some of them, as a part of a matrix."""
+        mine = self.rows if rows is None else self.rows[rows]
+        return self.type.read(mine.reshape(len(mine), -1, self.type.nbytes))
+
+    def number(self, at: int) -> "Entry":
+        """One of those that its outermost dimension counts."""
+        each = len(self.rows) // self.shape[0]
+        return Entry(self.shape[1:], self.type, self.rows[at * each : (at + 1) * each])
+
+    def half(self, second: int) -> "Entry":
+        """The first or the second half of a matrix's rows."""
+        each = len(self.rows) // 2
+        rows = self.rows[second * each : (second + 1) * each]
+        return Entry((each, self.shape[-1]), self.type, rows)
 
 
 def open_gguf(path: Path) -> "GgufFile":
@@ -82,7 +99,7 @@ class GgufFile:
     Attributes:
         path: Where it is.
         metadata: Values by name; arrays are lists.
-        nbytes: Of the file, and of those with more of its tensors.
+        nbytes: The size in bytes of the file, and of those with more of its tensors.
     """
 
     def __init__(self, path: Path, others: Sequence["GgufFile"] = ()) -> None:

@@ -10,13 +10,15 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pyengine.model.weights.gguf.names import all_parts
 
-FORMAT = 1
-"""Of the folders: raised when what is written into them changes."""
+FORMAT = 3
+"""The version of the folders: raised when what is written into them changes."""
+TEMPLATE = "tokenizer.chat_template"
 
 
 def gguf_folder(path: Path) -> Path:
@@ -25,7 +27,7 @@ def gguf_folder(path: Path) -> Path:
     Raises:
         ModelLoadError: The file cannot be read or is not supported; says why.
     """
-    path = path.resolve()
+    path = path.absolute()  # links have the names of parts and of the tokenizer, their targets not
     stats = [(each, each.stat()) for each in all_parts(path) if each.is_file()]
     files = [f"{each} {stat.st_size} {stat.st_mtime_ns}" for each, stat in stats]
     key = " ".join([str(FORMAT), str(path), *files])
@@ -52,6 +54,8 @@ def _cache() -> Path:
     place = Path(home) / "pyengine" / "gguf"
     try:
         place.mkdir(parents=True, exist_ok=True)
+        if not os.access(place, os.W_OK):
+            raise PermissionError
     except OSError:
         return Path(tempfile.gettempdir()) / f"pyengine-gguf-{os.getuid()}"
     return place
@@ -72,16 +76,21 @@ def _files(path: Path) -> dict[str, str]:
     return {
         "config.json": json.dumps(config, indent=2),
         "tokenizer.json": tokenizer,
-        "tokenizer_config.json": json.dumps(_tokenizer_config(file.metadata), indent=2),
+        "tokenizer_config.json": json.dumps(tokenizer_config(file.metadata), indent=2),
     }
 
 
-def _tokenizer_config(metadata: dict[str, Any]) -> dict[str, Any]:
+def tokenizer_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The tokenizer_config.json of a file: special tokens, and the chat templates."""
     tokens = metadata.get("tokenizer.ggml.tokens") or []
     config: dict[str, Any] = {}
     for name, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
         index = metadata.get(f"tokenizer.ggml.{key}_token_id")
         if isinstance(index, int) and index < len(tokens):
             config[f"{name}_token"] = tokens[index]
-    template = metadata.get("tokenizer.chat_template")
-    return config | ({"chat_template": template} if template else {})
+    named = [
+        {"name": name, "template": template}
+        for name, key in (("default", TEMPLATE), ("tool_use", f"{TEMPLATE}.tool_use"))
+        if (template := metadata.get(key))
+    ]
+    return config | ({"chat_template": named} if named else {})

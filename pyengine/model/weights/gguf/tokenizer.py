@@ -1,38 +1,63 @@
 """A tokenizer.json, from the tokens of a GGUF file."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyengine.errors import ModelLoadError
+from pyengine.tokenizer import byte_pairs
+from pyengine.tokenizer.pieces import Pieces, tokenizer_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# How text is divided before byte pairs are merged: names of 'tokenizer.ggml.pre'.
-_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
-_LOWER, _UPPER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]", r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
-_ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
-_REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-PATTERNS = {
-    "llama-bpe": _CONTRACTIONS + r"\p{N}{1,3}" + _REST,
-    "llama3": _CONTRACTIONS + r"\p{N}{1,3}" + _REST,
-    "qwen2": _CONTRACTIONS + r"\p{N}" + _REST,
-    "gpt-4o": rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_ENDING}"
-    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_ENDING}"
-    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-    "gpt-2": "",
-    "default": "",
-    "smollm": "",
+
+class Division(NamedTuple):
+    """How text is divided before byte pairs are merged.
+
+    Attributes:
+        pattern: See :func:`pyengine.tokenizer.byte_pairs.byte_pairs`, as the others.
+        whole_words: A word that is a token is that token.
+        digits: Digits are tokens of their own.
+        nfc: Text is composed first.
+        begins: Texts begin with a token where the file does not say.
+    """
+
+    pattern: str | Sequence[str] = ""
+    whole_words: bool = False
+    digits: bool = False
+    nfc: bool = False
+    begins: bool = False
+
+
+_LLAMA_3 = Division(byte_pairs.LLAMA_3, whole_words=True, begins=True)
+_DIGITS = Division(digits=True)
+_QWEN = Division(byte_pairs.QWEN_2)
+DIVISIONS = {
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1"), _LLAMA_3),
+    **dict.fromkeys(("pixtral", "lfm2"), _LLAMA_3),
+    **dict.fromkeys(("dbrx", "smaug-bpe", "chatglm-bpe", "glm4"), Division(byte_pairs.LLAMA_3)),
+    **dict.fromkeys(("default", "exaone4", "gpt-2", "olmo", "phi-2", "trillion"), Division()),
+    **dict.fromkeys(("exaone", "refact", "smollm", "starcoder"), _DIGITS),
+    "command-r": Division(digits=True, nfc=True),
+    **dict.fromkeys(("deepseek-r1-qwen", "hunyuan", "solar-open", "stablelm2"), _QWEN),
+    "qwen2": Division(byte_pairs.QWEN_2, nfc=True),
+    "qwen35": Division(byte_pairs.QWEN_3_5, nfc=True),
+    **dict.fromkeys(("gpt-4o", "llama4", "minimax-m2"), Division(byte_pairs.GPT_4O)),
+    "tekken": Division(byte_pairs.TEKKEN, whole_words=True, begins=True),
+    **dict.fromkeys(("deepseek-v3", "hunyuan-dense"), Division(byte_pairs.DEEPSEEK_3)),
+    "deepseek-coder": Division(byte_pairs.DEEPSEEK_CODER),
+    "seed-coder": Division(byte_pairs.SEED),
+    "bailingmoe": Division(byte_pairs.BAILING),
 }
-CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
-SPACE = "▁"
+"""By 'tokenizer.ggml.pre'."""
+CONTROL, USER_DEFINED = 3, 4
 
 
 def make_tokenizer(metadata: Mapping[str, Any], where: object) -> "Tokenizer":
     """The tokenizer of a GGUF file.
 
     Args:
-        metadata: Of the file.
+        metadata: The metadata of the file.
         where: The file, for errors.
 
     Raises:
@@ -42,12 +67,12 @@ def make_tokenizer(metadata: Mapping[str, Any], where: object) -> "Tokenizer":
     from tokenizers.processors import TemplateProcessing
 
     kind = metadata.get("tokenizer.ggml.model")
-    make = {"gpt2": _byte_pairs, "llama": _sentence_pieces}.get(str(kind))
+    make = MAKERS.get(str(kind))
     try:
         if embedded := metadata.get("tokenizer.huggingface.json"):
             return Tokenizer.from_str(embedded)
         if make is None:
-            raise ValueError(f"kind {kind!r} is not supported; there are: gpt2, llama")
+            raise ValueError(f"kind {kind!r} is not supported; there are: {', '.join(MAKERS)}")
         tokenizer = make(metadata)
         tokens = metadata["tokenizer.ggml.tokens"]
         kinds = metadata.get("tokenizer.ggml.token_type") or [1] * len(tokens)
@@ -59,7 +84,9 @@ def make_tokenizer(metadata: Mapping[str, Any], where: object) -> "Tokenizer":
         tokenizer.add_tokens(added)
         begin = metadata.get("tokenizer.ggml.bos_token_id")
         # As llama.cpp has it where the file does not say.
-        adds = metadata.get("tokenizer.ggml.add_bos_token", kind == "llama")
+        division = DIVISIONS.get(metadata.get("tokenizer.ggml.pre", "default"), Division())
+        begins = kind in ("llama", "gemma4") or (kind == "gpt2" and division.begins)
+        adds = metadata.get("tokenizer.ggml.add_bos_token", begins)
         if adds and begin is not None:
             tokenizer.post_processor = TemplateProcessing(
                 single=f"{tokens[begin]} $A",
@@ -76,58 +103,52 @@ def make_tokenizer(metadata: Mapping[str, Any], where: object) -> "Tokenizer":
 
 def _byte_pairs(metadata: Mapping[str, Any]) -> "Tokenizer":
     """Byte pairs, as GPT-2 and those after it have them."""
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
-
-    tokens = metadata["tokenizer.ggml.tokens"]
-    merges = [tuple(merge.split(" ", 1)) for merge in metadata.get("tokenizer.ggml.merges", ())]
     name = metadata.get("tokenizer.ggml.pre", "default")
-    if name not in PATTERNS:
+    if name not in DIVISIONS:
         raise ValueError(f"'tokenizer.ggml.pre' of {name!r} is not supported")
-    vocab = {token: index for index, token in enumerate(tokens)}
-    whole = name.startswith("llama")
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=whole))
-    steps: list[Any] = []
-    if name == "smollm":
-        steps.append(pre_tokenizers.Digits(individual_digits=True))
-    if PATTERNS[name]:
-        steps.append(pre_tokenizers.Split(Regex(PATTERNS[name]), "isolated"))
-    steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not PATTERNS[name]))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
-    tokenizer.decoder = decoders.ByteLevel()
-    if name == "qwen2":
-        tokenizer.normalizer = normalizers.NFC()
-    return tokenizer
+    how = DIVISIONS[name]
+    return byte_pairs.byte_pairs(
+        _vocabulary(metadata),
+        _merges(metadata),
+        how.pattern,
+        whole_words=how.whole_words,
+        digits=how.digits,
+        nfc=how.nfc,
+    )
 
 
 def _sentence_pieces(metadata: Mapping[str, Any]) -> "Tokenizer":
-    """SentencePiece's byte pairs, as Llama 2 has them: of two merges that with the better score."""
-    from tokenizers import Tokenizer, decoders, models, normalizers
-
-    tokens = metadata["tokenizer.ggml.tokens"]
-    scores = metadata["tokenizer.ggml.scores"]
-    vocab = {token: index for index, token in enumerate(tokens)}
-    merges = []
-    for token, score in zip(tokens, scores, strict=True):
-        for cut in range(1, len(token)):
-            left, right = token[:cut], token[cut:]
-            if left in vocab and right in vocab:
-                merges.append((-score, vocab[left], vocab[right]))
-    merges.sort()
-    unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
-    tokenizer = Tokenizer(
-        models.BPE(
-            vocab=vocab,
-            merges=[(tokens[left], tokens[right]) for _, left, right in merges],
-            unk_token=tokens[unknown],
-            fuse_unk=True,
-            byte_fallback=True,
+    """SentencePiece's byte pairs, as Llama 2 has them."""
+    return tokenizer_of(
+        Pieces(
+            metadata["tokenizer.ggml.tokens"],
+            metadata["tokenizer.ggml.scores"],
+            metadata.get("tokenizer.ggml.unknown_token_id", 0),
+            space_before=bool(metadata.get("tokenizer.ggml.add_space_prefix", True)),
         )
     )
-    steps: list[Any] = [normalizers.Replace(" ", SPACE)]
-    ends: list[Any] = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    if metadata.get("tokenizer.ggml.add_space_prefix", True):
-        steps.insert(0, normalizers.Prepend(SPACE))
-        ends.append(decoders.Strip(" ", 1, 0))
-    tokenizer.normalizer = normalizers.Sequence(steps)
-    tokenizer.decoder = decoders.Sequence(ends)
-    return tokenizer
+
+
+def _merged_pieces(metadata: Mapping[str, Any]) -> "Tokenizer":
+    """Pieces whose merges the file has, as Gemma 4's."""
+    pieces = Pieces(
+        metadata["tokenizer.ggml.tokens"],
+        (),
+        metadata.get("tokenizer.ggml.unknown_token_id"),
+        space_before=bool(metadata.get("tokenizer.ggml.add_space_prefix", False)),
+        merges=_merges(metadata),
+    )
+    return tokenizer_of(pieces)
+
+
+def _vocabulary(metadata: Mapping[str, Any]) -> dict[str, int]:
+    return {token: index for index, token in enumerate(metadata["tokenizer.ggml.tokens"])}
+
+
+def _merges(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+    pairs = (merge.split(" ", 1) for merge in metadata.get("tokenizer.ggml.merges", ()))
+    return [(left, right) for left, right in pairs]
+
+
+MAKERS = {"gpt2": _byte_pairs, "llama": _sentence_pieces, "gemma4": _merged_pieces}
+"""By 'tokenizer.ggml.model'."""

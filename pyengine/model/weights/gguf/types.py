@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
+from pyengine.errors import ModelLoadError
 from pyengine.model.weights.matrix import Dense, Packed, Part
 from pyengine.model.weights.microscaled import Microscaled
 from pyengine.model.weights.quantization.words import nibbles, packed_values
@@ -26,8 +27,8 @@ class TensorType:
 
     Attributes:
         name: As ggml has it.
-        numbers: Of a block.
-        nbytes: Of a block.
+        numbers: How many numbers a block has.
+        nbytes: How many bytes a block has.
         read: Makes a part of blocks.
     """
 
@@ -141,6 +142,90 @@ def _q6_k(blocks: Blocks) -> Packed:
     return _packed(numbers, _half(blocks, 208)[..., None] * scales, 8, 16)
 
 
+def _q2_k(blocks: Blocks) -> Packed:
+    scales, octets = blocks[..., :16], blocks[..., 16:80]
+    numbers = _pairs_of_bits(octets)
+    return _packed(
+        numbers,
+        _half(blocks, 80)[..., None] * (scales & 15).astype(np.float32),
+        4,
+        16,
+        _half(blocks, 82)[..., None] * (scales >> 4).astype(np.float32),
+    )
+
+
+def _q3_k(blocks: Blocks) -> Packed:
+    places = np.arange(8, dtype=np.uint8).reshape(2, 4, 1)
+    high = blocks[..., None, None, :32] >> places & 1
+    # 4 is subtracted where that bit is not set, and 8 are added as symmetric values have them.
+    numbers = _pairs_of_bits(blocks[..., 32:96]) + np.uint8(4) + (high << np.uint8(2))
+    low, rest = _halves(blocks[..., 96:104]), blocks[..., 104:108]
+    upper = np.concatenate([rest >> np.uint8(at) & 3 for at in range(0, 8, 2)], -1)
+    scales = (low | upper << np.uint8(4)).astype(np.float32) - np.float32(32)
+    return _packed(numbers, _half(blocks, 108)[..., None] * scales, 4, 16)
+
+
+def _pairs_of_bits(octets: Blocks) -> NDArray[np.uint8]:
+    """Numbers of two bits: of each 32 bytes the lowest bits first, then the next: [..., 32]."""
+    places = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
+    return octets.reshape(*octets.shape[:-1], 2, 1, 32) >> places & np.uint8(3)
+
+
+LEVELS = np.array(
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8
+)
+"""What the codes of IQ4 types mean."""
+
+
+def _iq4_nl(blocks: Blocks) -> Packed:
+    return _packed(LEVELS[_halves(blocks[..., 2:])], _half(blocks, 0), 8, 32)
+
+
+def _iq4_xs(blocks: Blocks) -> Packed:
+    places = np.arange(0, 16, 2, dtype=np.uint16)
+    high = np.ascontiguousarray(blocks[..., 2:4]).view(np.uint16) >> places & 3
+    low = np.stack((blocks[..., 4:8] & 15, blocks[..., 4:8] >> 4), -1).reshape(high.shape)
+    scales = (low | high << np.uint16(4)).astype(np.float32) - np.float32(32)
+    numbers = LEVELS[_halves(blocks[..., 8:].reshape(*blocks.shape[:2], 8, 16))]
+    return _packed(numbers, _half(blocks, 0)[..., None] * scales, 8, 32)
+
+
+def _q1_0(blocks: Blocks) -> Packed:
+    bits = np.unpackbits(np.ascontiguousarray(blocks[..., 2:]), axis=-1, bitorder="little")
+    return _packed(np.uint8(7) + (bits << np.uint8(1)), _half(blocks, 0), 4, 128)
+
+
+def _unpacked(name: str, group: int, *largest: int) -> Callable[[Blocks], Packed]:
+    """Reads a type whose tables are those of the package ``gguf``: each group is an integer of 8
+    bits times a scale, of which it may be that the largest is any of these.
+    """
+
+    def read(blocks: Blocks) -> Packed:
+        try:
+            from gguf import GGMLQuantizationType
+            from gguf.quants import dequantize
+        except ImportError as error:
+            raise ModelLoadError(
+                f"tensors of type {name} are unpacked by the package gguf: pip install gguf",
+                param="model",
+            ) from error
+        flat = np.ascontiguousarray(blocks.reshape(len(blocks), -1))
+        values = dequantize(flat, GGMLQuantizationType[name]).reshape(len(blocks), -1, group)
+        top = np.abs(values).max(-1)
+        top[top == 0] = 1
+        scales, numbers = top.copy(), np.rint(values / top[..., None])
+        left = np.ones(top.shape, np.bool_)
+        for each in largest:
+            scale = top / np.float32(each)
+            found = values / scale[..., None]
+            fits = left & (np.abs(found - np.rint(found)).max(-1) < 1e-3)
+            scales[fits], numbers[fits] = scale[fits], np.rint(found)[fits]
+            left &= ~fits
+        return _packed(numbers.astype(np.int8), scales, 8, group)
+
+    return read
+
+
 def _mxfp4(blocks: Blocks) -> Microscaled:
     codes = nibbles(_halves(blocks[..., 1:]))
     return Microscaled(codes.reshape(len(blocks), -1), blocks[..., 0])
@@ -154,30 +239,28 @@ TYPES = {
     6: TensorType("Q5_0", 32, 22, _q5_0),
     7: TensorType("Q5_1", 32, 24, _q5_1),
     8: TensorType("Q8_0", 32, 34, _q8_0),
+    10: TensorType("Q2_K", 256, 84, _q2_k),
+    11: TensorType("Q3_K", 256, 110, _q3_k),
     12: TensorType("Q4_K", 256, 144, _q4_k),
     13: TensorType("Q5_K", 256, 176, _q5_k),
     14: TensorType("Q6_K", 256, 210, _q6_k),
+    16: TensorType("IQ2_XXS", 256, 66, _unpacked("IQ2_XXS", 32, 1, 8, 25, 43)),
+    17: TensorType("IQ2_XS", 256, 74, _unpacked("IQ2_XS", 16, 1, 8, 25, 43)),
+    18: TensorType("IQ3_XXS", 256, 98, _unpacked("IQ3_XXS", 32, 1, *range(4, 53, 8), 62)),
+    19: TensorType("IQ1_S", 256, 50, _unpacked("IQ1_S", 32, 1, 7, 9)),
+    20: TensorType("IQ4_NL", 32, 18, _iq4_nl),
+    21: TensorType("IQ3_S", 256, 110, _unpacked("IQ3_S", 32, *range(1, 16, 2))),
+    22: TensorType("IQ2_S", 256, 82, _unpacked("IQ2_S", 16, 1, 8, 25, 43)),
+    23: TensorType("IQ4_XS", 256, 136, _iq4_xs),
     30: TensorType("BF16", 1, 2, _floats(ml_dtypes.bfloat16)),
+    34: TensorType("TQ1_0", 256, 54, _unpacked("TQ1_0", 32, 1)),
+    35: TensorType("TQ2_0", 256, 66, _unpacked("TQ2_0", 32, 1, 2)),
     39: TensorType("MXFP4", 32, 17, _mxfp4),
+    41: TensorType("Q1_0", 128, 18, _q1_0),
 }
 """By their numbers in files."""
 
-_OTHERS = {
-    10: "Q2_K",
-    11: "Q3_K",
-    16: "IQ2_XXS",
-    17: "IQ2_XS",
-    18: "IQ3_XXS",
-    19: "IQ1_S",
-    20: "IQ4_NL",
-    21: "IQ3_S",
-    22: "IQ2_S",
-    23: "IQ4_XS",
-    29: "IQ1_M",
-    34: "TQ1_0",
-    35: "TQ2_0",
-    40: "NVFP4",
-}
+_OTHERS = {29: "IQ1_M", 40: "NVFP4"}
 
 
 def type_name(number: int) -> str:

@@ -5,7 +5,7 @@ layer's inputs cannot be divided so): the arithmetic of GGUF's Q8_0 and of MLC's
 the head, which decide what is said, keep 8 bits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,14 @@ class QuantizedAtLoad:
     def scale(self, names: Sequence[str]) -> float | None:
         """See :class:`Source`."""
         return self._source.scale(names)
+
+    def has(self, name: str) -> bool:
+        """See :class:`Source`."""
+        return self._source.has(name)
+
+    def check_all_read(self, config: Mapping[str, Any], *, some: bool = False) -> None:
+        """See :class:`Source`."""
+        self._source.check_all_read(config, some=some)
 
     def matrix(self, name: str, shape: tuple[int, int], rows: slice, columns: slice) -> Part:
         """See :class:`Source`."""

@@ -64,9 +64,9 @@ def float8(
     """The weights of a layer of 8-bit floats, whose scales are called ``scales``.
 
     Args:
-        tensors: Of the folder.
+        tensors: The tensors of the folder.
         layer: The layer's name.
-        shape: Of its weights.
+        shape: The shape of its weights.
         block: Outputs and inputs that share a scale.
         scales: The scales' name within the layer.
         activations: How rows become 8 bits, if they do.

@@ -20,9 +20,9 @@ class Reader(Protocol):
         """Rows and columns of a layer's weights, of [*shape].
 
         Args:
-            tensors: Of the folder.
+            tensors: The tensors of the folder.
             layer: The layer's name, which those of its tensors begin with.
-            shape: Of all its weights.
+            shape: The shape of all its weights.
             rows: Some outputs.
             columns: Some inputs.
 

@@ -52,7 +52,7 @@ impl House {
             stop: stop.iter().map(ToString::to_string).collect(),
             include_stop: false,
             skip_special_tokens: true,
-            logprobs: request == 77,
+            places: request == 77,
         }));
     }
 
@@ -68,7 +68,7 @@ fn tokens(text: &str) -> Vec<u32> {
 
 fn row(frontend: u32, request: u64, text: &str, finish: Option<FinishReason>) -> SequenceTokens {
     let key = RequestKey { frontend, request };
-    SequenceTokens { tokens: tokens(text), finish, key, ..super::super::wire::empty_row() }
+    SequenceTokens { tokens: tokens(text), finish, key, ..SequenceTokens::default() }
 }
 
 fn read(mailbox: &Mailbox) -> Message {

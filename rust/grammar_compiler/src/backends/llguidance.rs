@@ -26,16 +26,20 @@ use pyengine_grammar::{Compiled, Grammar, Refusal};
 
 /// Items in a row of the parser that any grammar may have; an object of two thousand optional keys has 5,000.
 const MAX_ITEMS: usize = 8_000;
-/// An answer is parsed again where it moves to a new automaton: so it moves once it has so many tokens, again when it has
+/// An answer is parsed again where it moves to a new automaton: it moves once it has this many tokens, again when it has
 /// twice as many, and no more beyond the limit, for every stream waits meanwhile.
 const MOVED_AFTER: usize = 256;
 const MOVED_WITHIN: usize = 4_096;
-/// With room for so many tokens for a byte of a completion, and this many besides, it is not asked for: where lexemes are in
+/// With room for this many tokens a byte of a completion, and this many besides, it is not asked for: where lexemes are in
 /// each other's way it may be longer.
 const FAR: usize = 2;
 const ROOM: usize = 64;
 /// The white space of llguidance's JSON, and ours, that comes once between two lexemes.
 const WHITE_SPACE: [&str; 2] = [r"[\x20\x0A\x0D\x09]+", r"[ \t\r\n]{1,32}"];
+
+/// The refusal of a grammar without a whole text.
+const NEVER_ENDS: &str = "no text that it allows ever ends; each rule needs an option without itself, and a part that \
+    repeats, which takes as much text as it can, must leave what follows it";
 
 /// A grammar that llguidance has compiled.
 pub(crate) struct Llguidance {
@@ -75,11 +79,12 @@ impl Llguidance {
         lowered: Lowered,
         mut warnings: Vec<String>,
     ) -> Result<Self, Refusal> {
-        let (length, once) = match &lowered {
+        // Schemas are in normal form, which tells where no value ends.
+        let (length, once, may_never_end) = match &lowered {
             Lowered::Json(schema) => {
-                (schema.to_string().len(), SkippedOnce { own: true, ..SkippedOnce::default() })
+                (schema.to_string().len(), SkippedOnce { own: true, ..SkippedOnce::default() }, false)
             }
-            Lowered::Lark(source) => (source.len(), skipped_once(source)),
+            Lowered::Lark(source) => (source.len(), skipped_once(source), !source.contains("%json")),
         };
         let description = match lowered {
             Lowered::Json(schema) => TopLevelGrammar::from_json_schema(schema),
@@ -99,6 +104,7 @@ impl Llguidance {
             if !parser.is_over() {
                 // Without a first token no text matches.
                 parser.mask()?;
+                ensure!(!may_never_end || !parser.never_ends()?, NEVER_ENDS);
             }
             // Where that fails, the first request gets another.
             let _ = automaton.look_ahead();

@@ -15,14 +15,14 @@ use crate::backends::llguidance::Llguidance;
 use crate::cancellation::CancelToken;
 use crate::context::Tokens;
 use crate::lowering::description::Description;
-use crate::lowering::{lower, pattern};
-use pyengine_grammar::{Refusal, Verdict};
+use crate::lowering::{as_it_came, lower, pattern};
+use pyengine_grammar::{Compiled, Refusal, Verdict};
 
 /// Compiles a description.
 ///
 /// A choice or a regex becomes a table if the table is small enough to be built at once; its masks are look-ups.
 /// Everything else, and what would be too large a table, goes to llguidance, which builds its automata while an answer
-/// is written.
+/// is written; schemas in normal form, or as they came where that is too much and llguidance alone is exact.
 ///
 /// # Errors
 /// Why the description is refused.
@@ -32,10 +32,18 @@ pub fn compile(tokens: &Arc<Tokens>, description: Description, cancel: &CancelTo
     {
         return Ok(Arc::new(index));
     }
+    let plain = as_it_came(&description);
     let mut warnings = Vec::new();
-    let lowered = lower(description, tokens, cancel, &mut warnings)?;
-    cancel.check()?;
-    Ok(Arc::new(Llguidance::compile(tokens, lowered, warnings)?))
+    let made = lower(description, tokens, cancel, &mut warnings)
+        .and_then(|lowered| cancel.check().map(|()| lowered))
+        .and_then(|lowered| Llguidance::compile(tokens, lowered, warnings));
+    let made = made.or_else(|refused| {
+        // The normal form may have made too much of it.
+        let plain = plain.filter(|_| refused.too_much && cancel.check().is_ok());
+        let plain = plain.and_then(|plain| Llguidance::compile(tokens, plain, Vec::new()).ok());
+        plain.filter(|made| made.warnings().is_empty()).ok_or(refused)
+    })?;
+    Ok(Arc::new(made))
 }
 
 /// The language of a choice or a regex; None of anything else.
@@ -51,7 +59,7 @@ fn regular(description: &Description) -> Result<Option<Hir>, Refusal> {
 pub(crate) mod tests {
     use super::*;
     use crate::context::tests::small;
-    use pyengine_grammar::{Compiled, Grammar};
+    use pyengine_grammar::Grammar;
 
     pub(crate) fn compiled(tokens: &Arc<Tokens>, description: serde_json::Value) -> Arc<dyn Compiled> {
         let description = Description::parse(description.to_string().as_bytes()).unwrap();

@@ -13,7 +13,7 @@
 use json_schema_normal_form::parts;
 
 use crate::lowering::description::Description;
-use pyengine_grammar::{Refusal, Verdict};
+use pyengine_grammar::{Refusal, Verdict, refusal};
 
 /// Parts that are compiled alone.
 const MAX_PARTS: usize = 64;
@@ -65,7 +65,7 @@ fn within(
             None => {
                 let name = name.as_ref().map(|name| format!("{name}: ")).unwrap_or_default();
                 let message = format!("{name}the schema at #{part} cannot be compiled: {reason}");
-                return Refusal { message, busy: false, reason: None };
+                return refusal(message);
             }
         }
     }

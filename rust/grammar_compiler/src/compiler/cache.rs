@@ -1,12 +1,12 @@
 //! Verdicts by the content of their descriptions, bounded in bytes, and more tightly those that were not used lately; the
-//! one unused for longest goes first.
+//! one unused for longest goes first. Grammars grow with use, by their automata's states, and are measured again.
 //!
 //! ```text
 //!  entries   description ─► verdict, bytes, when it was used
 //!  order     when it was used ─► description      (oldest first)
 //! ```
 //!
-//! A look-up is O(description) to hash and compare; the rest O(log entries).
+//! A look-up is O(description) to hash and compare; the rest O(log entries), and O(entries) once a second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,9 @@ use pyengine_grammar::Verdict;
 /// A verdict that was not used for so long is idle.
 pub(crate) const IDLE_AFTER: Duration = Duration::from_secs(3);
 /// Idle verdicts may take this part of the whole.
-const IDLE_SHARE: usize = 32;
+const IDLE_SHARE: usize = 16;
+/// All verdicts are measured again after this time.
+const MEASURED_FOR: Duration = Duration::from_secs(1);
 /// About what an entry takes beside description and grammar.
 const OVERHEAD: usize = 256;
 
@@ -29,6 +31,7 @@ pub(crate) struct Cache {
     clock: u64,
     bytes: usize,
     limit: usize,
+    measured_at: Option<Instant>,
 }
 
 struct Entry {
@@ -43,7 +46,8 @@ struct Entry {
 
 impl Cache {
     pub(crate) fn new(limit: usize) -> Self {
-        Self { entries: HashMap::new(), order: BTreeMap::new(), clock: 0, bytes: 0, limit }
+        let (entries, order) = (HashMap::new(), BTreeMap::new());
+        Self { entries, order, clock: 0, bytes: 0, limit, measured_at: None }
     }
 
     pub(crate) fn get(&mut self, description: &[u8], now: Instant) -> Option<Verdict> {
@@ -58,12 +62,11 @@ impl Cache {
         self.clock += 1;
         (entry.used, entry.used_at) = (self.clock, now);
         self.order.insert(self.clock, key);
-        // Grammars grow with use: a lexer builds its automaton as it goes.
-        let bytes = size(description, &entry.verdict, entry.held);
-        self.bytes = self.bytes - entry.bytes + bytes;
-        entry.bytes = bytes;
         let verdict = entry.verdict.clone();
-        self.shrink();
+        if self.measured_at.is_none_or(|at| at + MEASURED_FOR <= now) {
+            self.measure(now);
+            self.shrink();
+        }
         Some(verdict)
     }
 
@@ -99,13 +102,18 @@ impl Cache {
         }
     }
 
-    /// Drops idle verdicts, as far as they take more than their share. O(entries).
-    pub(crate) fn shrink_idle(&mut self, now: Instant) {
+    fn measure(&mut self, now: Instant) {
+        self.measured_at = Some(now);
         for (description, entry) in &mut self.entries {
             let bytes = size(description, &entry.verdict, entry.held);
             self.bytes = self.bytes - entry.bytes + bytes;
             entry.bytes = bytes;
         }
+    }
+
+    /// Drops idle verdicts, as far as they take more than their share. O(entries).
+    pub(crate) fn shrink_idle(&mut self, now: Instant) {
+        self.measure(now);
         let entries = &self.entries;
         let idle = |key: &Arc<[u8]>| Some(&entries[key]).filter(|entry| entry.used_at + IDLE_AFTER <= now);
         let mut bytes: usize = self.order.values().map_while(idle).map(|entry| entry.bytes).sum();

@@ -16,6 +16,8 @@ use pyengine_telemetry::{Histogram, TOKEN_BOUNDS_NS};
 
 /// Stack of a compiling thread: llguidance recurses over schemas and rules.
 pub(crate) const STACK: usize = 256 << 20;
+/// A request waits this many times as long as a compilation may take, which a busy machine gives little time.
+pub(crate) const WAITS: u32 = 4;
 /// How long a thread that nothing waits for prepares the grammar that it has compiled.
 const PREPARE_FOR: Duration = Duration::from_millis(50);
 
@@ -32,13 +34,13 @@ pub struct Settings {
     pub threads: usize,
     /// How many descriptions may wait for a thread; half of them may be one tenant's.
     pub queue: usize,
-    /// A compilation that has taken so long is slow: it goes on at the lowest priority, and another thread takes its
-    /// place.
+    /// A compilation that has taken so much CPU time is slow: it goes on at a lower priority, and another thread takes
+    /// its place.
     pub slow_after: Duration,
     /// How many compilations may be slow, those that have timed out and are still running among them. Where there are so
     /// many, one that takes long keeps its place.
     pub max_slow: usize,
-    /// How long a compilation may take. A description that waits for a thread is refused after twice this.
+    /// How much CPU time a compilation may take. A request waits [`WAITS`] times as long for it.
     pub timeout: Duration,
     /// The size of the cache, in bytes.
     pub cache_bytes: usize,
@@ -48,6 +50,11 @@ impl Settings {
     /// How many compilations of one tenant may be under way at once.
     pub(crate) fn share(&self) -> usize {
         (self.threads + self.max_slow).div_ceil(2)
+    }
+
+    /// Until when a request that comes now waits.
+    pub(crate) fn patience(&self) -> Instant {
+        Instant::now() + WAITS * self.timeout
     }
 }
 
@@ -127,6 +134,13 @@ pub(crate) fn build(context: &GrammarContext, description: &[u8], cancel: &Cance
 
 pub(crate) fn busy() -> Refusal {
     Refusal { busy: true, ..refusal("too many grammars wait to be compiled; try again later") }
+}
+
+/// The refusal of a request that has waited too long for a compilation that goes on.
+pub(crate) fn under_way() -> Refusal {
+    let message =
+        "the machine is busy, and the grammar is still being compiled; try again later, when it is known";
+    Refusal { busy: true, ..refusal(message) }
 }
 
 pub(crate) fn too_long(timeout: Duration) -> Refusal {

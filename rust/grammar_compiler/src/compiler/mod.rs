@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!  ask ─┬─ cached: at once                 workers (a few)                      watchdog (one)
-//!       ├─ in flight: wait for it too      load tokenizer, parse, lower,  ◄──── it is slow: lowest priority, and
+//!       ├─ in flight: wait for it too      load tokenizer, parse, lower,  ◄──── it is slow: lower priority, and
 //!       └─ new ──► queue (bounded) ──────► build; check for cancellation        another worker
-//!  collect ◄───── ready ◄───────────────── verdict ─► cache, waiting requests,  time is up: refuse, cancel
-//!                                          notify                               later: give memory back
+//!  collect ◄───── ready ◄───────────────── verdict ─► cache, waiting requests,  CPU time is up: refuse, cancel
+//!                                          notify                               a wait is too long: busy, it goes on
+//!                                                                               later: give memory back
 //! ```
 //!
 //! Between its phases, and often within lowering, a worker checks whether the compilation was cancelled or holds too much
@@ -15,6 +16,7 @@
 
 mod blame;
 mod cache;
+mod cpu_time;
 mod job;
 mod queue;
 mod standalone;
@@ -139,7 +141,8 @@ impl Compiler for ThreadedCompiler {
         state.stats.misses += 1;
         if let Some((content, _)) = state.jobs.get_key_value(description) {
             let content = content.clone();
-            state.jobs.get_mut(description).expect("it was just there").requests.push(key);
+            let job = state.jobs.get_mut(description).expect("it was just there");
+            job.requests.push((key, shared.settings.patience()));
             state.waiting.insert(key, content);
             return None;
         }
@@ -151,8 +154,8 @@ impl Compiler for ThreadedCompiler {
         let content: Arc<[u8]> = Arc::from(description);
         state.next_job += 1;
         let id = state.next_job;
-        let expires = Instant::now() + 2 * shared.settings.timeout;
-        state.jobs.insert(content.clone(), Job { id, requests: vec![key], cancel: Arc::default(), expires });
+        let requests = vec![(key, shared.settings.patience())];
+        state.jobs.insert(content.clone(), Job { id, requests, cancel: Arc::default() });
         state.waiting.insert(key, content.clone());
         state.queue.push(Waiting { job: id, tenant, content });
         shared.start_threads(&mut state);
@@ -167,7 +170,7 @@ impl Compiler for ThreadedCompiler {
         state.ready.retain(|(ready, _)| *ready != key);
         let Some(content) = state.waiting.remove(&key) else { return };
         let Some(job) = state.jobs.get_mut(&content) else { return };
-        job.requests.retain(|waiting| *waiting != key);
+        job.requests.retain(|(waiting, _)| *waiting != key);
         if job.requests.is_empty() {
             job.cancel.cancel();
             let id = job.id;

@@ -8,13 +8,18 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 
 use super::cache::Cache;
-use super::job::{Settings, Stats, busy, too_long};
+use super::cpu_time::CpuClock;
+use super::job::{Settings, Stats, busy, too_long, under_way};
 use super::queue::{Queue, Waiting};
 use crate::cancellation::CancelToken;
 use crate::context::GrammarContext;
 use pyengine_grammar::Verdict;
 use pyengine_messages::RequestKey;
 
+/// By how much the priority of a slow compilation is lower than others'. It still gets its share, and frees its place.
+const LOWER: libc::c_int = 5;
+/// The watchdog looks no sooner at a thread again that has little CPU time left.
+const SOONEST: Duration = Duration::from_millis(5);
 /// A description that timed out is refused for this long without being compiled again.
 const TIMEOUT_CACHED_FOR: Duration = Duration::from_secs(60);
 
@@ -56,10 +61,9 @@ pub(super) struct State {
 /// A description that requests wait for.
 pub(super) struct Job {
     pub id: u64,
-    pub requests: Vec<RequestKey>,
+    /// The requests, each with the end of its wait; the first come end first. None may be left of one that a thread has.
+    pub requests: Vec<(RequestKey, Instant)>,
     pub cancel: Arc<CancelToken>,
-    /// When it is refused if no thread has taken it.
-    pub expires: Instant,
 }
 
 /// How far a compilation has come in time.
@@ -78,11 +82,22 @@ pub(super) struct Running {
     pub tenant: u64,
     pub description: Arc<[u8]>,
     pub cancel: Arc<CancelToken>,
-    pub slow_at: Instant,
-    pub deadline: Instant,
+    pub cpu: CpuClock,
     pub pace: Pace,
     /// The worker's thread, as the system numbers it.
     pub thread: libc::pid_t,
+}
+
+impl Running {
+    /// Lowers the priority of its thread.
+    fn yield_to_others(&self) {
+        let thread = self.thread as libc::id_t;
+        // SAFETY: both only concern the priority of that thread, which lives at least until its job has left `running`.
+        unsafe {
+            let now = libc::getpriority(libc::PRIO_PROCESS, thread);
+            libc::setpriority(libc::PRIO_PROCESS, thread, now + LOWER);
+        }
+    }
 }
 
 impl Shared {
@@ -93,26 +108,34 @@ impl Shared {
 
 /// For how long a verdict is cached.
 pub(super) enum Keep {
-    No,
     Always,
     For(Duration),
 }
 
 impl State {
-    /// Refuses the jobs that have waited too long for a thread. True if a request was waiting for one.
+    /// Refuses the requests that have waited too long; what a thread has goes on. True if there are any.
     pub fn refuse_expired(&mut self, now: Instant) -> bool {
         if !self.loaded {
             return false; // They wait for the tokenizer.
         }
-        let jobs = &self.jobs;
-        let expired = |waiting: &Waiting| jobs.get(&waiting.content).is_some_and(|job| job.expires <= now);
-        let refused = self.queue.extract(expired);
-        self.stats.refused += refused.len() as u64;
-        let mut answered = false;
-        for waiting in &refused {
-            answered |= self.settle(waiting.job, &waiting.content, Err(busy()), 0, Keep::No);
+        let before = self.ready.len();
+        for job in self.jobs.values_mut() {
+            let late = job.requests.partition_point(|(_, until)| *until <= now);
+            let has_thread = || self.running.iter().any(|running| running.job == job.id);
+            let refusal = || if has_thread() { under_way() } else { busy() };
+            let refused: Vec<_> = job.requests.drain(..late).map(|(key, _)| key).collect();
+            self.ready.extend(refused.into_iter().map(|key| (key, Err(refusal()))));
         }
-        answered
+        let refused = &self.ready[before..];
+        self.stats.refused += refused.len() as u64;
+        refused.iter().for_each(|(key, _)| drop(self.waiting.remove(key)));
+        let jobs = &mut self.jobs;
+        let unwanted =
+            |waiting: &Waiting| jobs.get(&waiting.content).is_some_and(|job| job.requests.is_empty());
+        for waiting in self.queue.extract(unwanted) {
+            jobs.remove(&waiting.content);
+        }
+        self.ready.len() > before
     }
 
     /// Makes the verdict, which holds `held` bytes, ready for all requests that wait for the job; true if there is one.
@@ -126,7 +149,6 @@ impl State {
     ) -> bool {
         let now = Instant::now();
         match keep {
-            Keep::No => {}
             Keep::Always => self.cache.insert(content.clone(), verdict.clone(), held, now, None),
             Keep::For(time) => {
                 self.cache.insert(content.clone(), verdict.clone(), held, now, Some(now + time));
@@ -136,7 +158,7 @@ impl State {
             return false;
         }
         let job = self.jobs.remove(content).expect("it was just there");
-        for key in &job.requests {
+        for (key, _) in &job.requests {
             self.waiting.remove(key);
             self.ready.push((*key, verdict.clone()));
         }
@@ -154,23 +176,24 @@ impl State {
     }
 
     /// Makes the jobs slow that have taken long, while there may be more such.
-    pub fn slow_down(&mut self, now: Instant, most: usize) {
-        while self.may_slow_down(most)
-            && let Some(running) =
-                self.running.iter_mut().find(|running| running.pace == Pace::Quick && running.slow_at <= now)
+    pub fn slow_down(&mut self, settings: &Settings) {
+        while self.may_slow_down(settings.max_slow)
+            && let Some(running) = self
+                .running
+                .iter_mut()
+                .find(|running| running.pace == Pace::Quick && running.cpu.elapsed() >= settings.slow_after)
         {
             running.pace = Pace::Slow;
-            // SAFETY: it only sets the priority of that thread, which lives at least until its job has left `running`.
-            unsafe { libc::setpriority(libc::PRIO_PROCESS, running.thread as libc::id_t, 19) };
+            running.yield_to_others();
             self.workers -= 1;
         }
     }
 
     /// Refuses the jobs whose time is up, and abandons their threads. True if a request was waiting for one.
-    pub fn refuse_overdue(&mut self, now: Instant, timeout: Duration) -> bool {
+    pub fn refuse_overdue(&mut self, timeout: Duration) -> bool {
         let mut overdue = Vec::new();
         for running in &mut self.running {
-            if running.pace != Pace::Abandoned && running.deadline <= now {
+            if running.pace != Pace::Abandoned && running.cpu.elapsed() >= timeout {
                 self.workers -= usize::from(running.pace == Pace::Quick);
                 running.pace = Pace::Abandoned;
                 running.cancel.cancel();
@@ -186,16 +209,16 @@ impl State {
         answered
     }
 
-    /// The earliest time at which something has to be done.
-    pub fn next_deadline(&self, max_slow: usize) -> Option<Instant> {
-        let may_slow_down = self.may_slow_down(max_slow);
-        let running = self.running.iter().filter_map(|running| match running.pace {
-            Pace::Quick if may_slow_down => Some(running.slow_at.min(running.deadline)),
-            Pace::Quick | Pace::Slow => Some(running.deadline),
-            Pace::Abandoned => None,
+    /// The earliest time at which something may have to be done: no thread takes more CPU time than there is.
+    pub fn next_deadline(&self, now: Instant, settings: &Settings) -> Option<Instant> {
+        let may_slow_down = self.may_slow_down(settings.max_slow);
+        let running = self.running.iter().filter(|running| running.pace != Pace::Abandoned).map(|running| {
+            let slows_down = running.pace == Pace::Quick && may_slow_down;
+            let most = if slows_down { settings.slow_after.min(settings.timeout) } else { settings.timeout };
+            now + most.saturating_sub(running.cpu.elapsed()).max(SOONEST)
         });
-        let queued = self.queue.iter().filter(|_| self.loaded);
-        let expires = queued.filter_map(|waiting| self.jobs.get(&waiting.content)).map(|job| job.expires);
+        let jobs = self.jobs.values().filter(|_| self.loaded);
+        let expires = jobs.filter_map(|job| job.requests.first()).map(|(_, until)| *until);
         running.chain(expires).chain(self.give_back).min()
     }
 }

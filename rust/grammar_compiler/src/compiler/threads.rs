@@ -1,17 +1,18 @@
 //! The threads of the compiler: workers, which compile, and the watchdog, which sees to it that none holds up others.
 //!
 //! ```text
-//!  worker   quick ──50 ms──► slow: lowest priority, ends with its job ──time is up──► abandoned: its verdict is dropped
+//!  worker   quick ──50 ms──► slow: lower priority, ends with its job ──time is up──► abandoned: its verdict is dropped
 //!             ▲ a new worker in its place ◄──┘
 //! ```
 //!
-//! A slow worker ends with its job, as no thread can raise its priority again.
+//! Times are CPU times of the worker. A slow worker ends with its job, as no thread can raise its priority again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::cache::IDLE_AFTER;
+use super::cpu_time::CpuClock;
 use super::job::{STACK, panicked, prepare};
 use super::state::{Keep, Pace, Running, Shared, State};
 use crate::cancellation::CancelToken;
@@ -68,8 +69,9 @@ impl Shared {
         let mut state = self.lock();
         if !state.loaded {
             state.loaded = true;
-            let expires = Instant::now() + 2 * self.settings.timeout;
-            state.jobs.values_mut().for_each(|job| job.expires = expires);
+            let until = self.settings.patience();
+            let requests = state.jobs.values_mut().flat_map(|job| &mut job.requests);
+            requests.for_each(|(_, end)| *end = until);
         }
         drop(state);
         while let Some((id, content, cancel)) = self.next_job() {
@@ -110,14 +112,12 @@ impl Shared {
             };
             let Some(job) = state.jobs.get(&next.content).filter(|job| job.id == next.job) else { continue };
             let cancel = job.cancel.clone();
-            let now = Instant::now();
             state.running.push(Running {
                 job: next.job,
                 tenant: next.tenant,
                 description: next.content.clone(),
                 cancel: cancel.clone(),
-                slow_at: now + self.settings.slow_after,
-                deadline: now + self.settings.timeout,
+                cpu: CpuClock::begin(),
                 pace: Pace::Quick,
                 // SAFETY: it has no arguments and cannot fail.
                 thread: unsafe { libc::gettid() },
@@ -167,9 +167,9 @@ impl Shared {
         let mut state = self.lock();
         while !state.closed {
             let now = Instant::now();
-            let overdue = state.refuse_overdue(now, self.settings.timeout);
+            let overdue = state.refuse_overdue(self.settings.timeout);
             let expired = state.refuse_expired(now);
-            state.slow_down(now, self.settings.max_slow);
+            state.slow_down(&self.settings);
             self.start_threads(&mut state);
             if overdue || expired {
                 drop(state);
@@ -190,7 +190,7 @@ impl Shared {
                 }
                 continue;
             }
-            let wait = state.next_deadline(self.settings.max_slow);
+            let wait = state.next_deadline(now, &self.settings);
             let wait = wait.map_or(NO_DEADLINE, |at| at.saturating_duration_since(now));
             state = self.deadlines.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -250,7 +250,11 @@ pub(crate) fn check_length(bytes: &[u8]) -> Result<(), Refusal> {
 /// A refusal of a whole grammar for a reason that names no part of it.
 pub(crate) fn whole(reason: impl Into<String>) -> Refusal {
     let reason = reason.into();
-    Refusal { reason: Some(reason.clone()), ..refusal(format!("the grammar cannot be compiled: {reason}")) }
+    Refusal {
+        reason: Some(reason.clone()),
+        too_much: true,
+        ..refusal(format!("the grammar cannot be compiled: {reason}"))
+    }
 }
 
 #[cfg(test)]

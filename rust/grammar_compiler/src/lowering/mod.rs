@@ -21,8 +21,9 @@ mod members;
 pub(crate) mod pattern;
 mod special;
 mod strings;
+mod unchanged;
 
-use json_schema_normal_form::{Compiler, Limits, Options, normalize};
+use json_schema_normal_form::{Compiler, Limits, Options, Refusal as Refused, normalize};
 use serde_json::{Value, json};
 
 use crate::cancellation::CancelToken;
@@ -169,6 +170,31 @@ impl Lowering<'_> {
     }
 }
 
+/// How llguidance is to write JSON.
+fn written(whitespace: Whitespace) -> Value {
+    let mut options = match whitespace {
+        Whitespace::SingleLine => {
+            json!({"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false})
+        }
+        Whitespace::Compact => json!({"whitespace_flexible": false}),
+        Whitespace::Flexible => json!({"whitespace_pattern": r"[ \t\r\n]{1,32}"}),
+    };
+    // A string may be written with escapes wherever JSON has them.
+    options["json_allow_general_unicode_escapes"] = Value::Bool(true);
+    options
+}
+
+/// A whole schema without the normal form; None of anything else, and where llguidance alone would not be exact.
+pub(crate) fn as_it_came(description: &Description) -> Option<Lowered> {
+    let Description::JsonSchema { schema, whitespace, key_order: KeyOrder::Schema, part, .. } = description
+    else {
+        return None;
+    };
+    let mut schema = unchanged::unchanged(schema).filter(|schema| part.is_empty() && schema.is_object())?;
+    schema["x-guidance"] = written(*whitespace);
+    check_schema(&schema).ok().map(|()| Lowered::Json(schema))
+}
+
 /// What is said about a schema that may have a name.
 fn named(name: &Option<String>, said: String) -> String {
     match name {
@@ -219,7 +245,10 @@ fn json_schema(
                 normal = normalized(&Options { compiler, ..options });
             }
             cancel.check()?;
-            let normal = normal.map_err(|refused| refusal(named(&name, refused.to_string())))?;
+            let normal = normal.map_err(|refused| Refusal {
+                too_much: matches!(refused, Refused::TooLarge(_) | Refused::Unenforceable(_)),
+                ..refusal(named(&name, refused.to_string()))
+            })?;
             check_schema(&normal.schema)
                 .map_err(|refused| Refusal { message: named(&name, refused.message), ..refused })?;
             warnings.extend(normal.warnings.into_iter().map(|warning| named(&name, warning)));
@@ -235,15 +264,7 @@ fn json_schema(
         Value::Bool(false) => return Err(refusal("#: no value is valid against the schema `false`")),
         _ => return Err(refusal("#: a JSON Schema is an object or a boolean")),
     };
-    let mut options = match whitespace {
-        Whitespace::SingleLine => {
-            json!({"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false})
-        }
-        Whitespace::Compact => json!({"whitespace_flexible": false}),
-        Whitespace::Flexible => json!({"whitespace_pattern": r"[ \t\r\n]{1,32}"}),
-    };
-    // A string may be written with escapes wherever JSON has them.
-    options["json_allow_general_unicode_escapes"] = Value::Bool(true);
+    let options = written(whitespace);
     let rule = json::write(writer, &Value::Object(schema.clone()), any_order, whitespace, &options);
     let rule = rule.map_err(|refused| Refusal { message: named(&name, refused.message), ..refused })?;
     if let Some(rule) = rule {

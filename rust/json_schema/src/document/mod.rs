@@ -5,7 +5,7 @@
 
 mod uri;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -50,6 +50,8 @@ pub(crate) struct Document<'a> {
     limits: Limits,
     by_pointer: HashMap<String, Place>,
     by_uri: HashMap<String, usize>,
+    /// Names that several schemas have: generators copy them, and only a reference to one is a mistake.
+    ambiguous: HashSet<String>,
 }
 
 const ONE: [&str; 12] = [
@@ -122,6 +124,7 @@ impl<'a> Document<'a> {
             limits,
             by_pointer: HashMap::new(),
             by_uri: HashMap::new(),
+            ambiguous: HashSet::new(),
         };
         let base = "json-schema:///".to_owned();
         this.resources.push(Resource {
@@ -159,7 +162,7 @@ impl<'a> Document<'a> {
             }
             let place = self.places.len();
             if let Some(object) = value.as_object() {
-                resource = self.name(object, place, &pointer, resource)?;
+                resource = self.name(object, place, resource);
             }
             self.by_pointer.insert(pointer.clone(), place);
             if let Some(object) = value.as_object() {
@@ -175,13 +178,7 @@ impl<'a> Document<'a> {
     }
 
     /// Adds the names of a schema; returns the resource that it belongs to.
-    fn name(
-        &mut self,
-        object: &Map<String, Value>,
-        place: Place,
-        pointer: &str,
-        resource: usize,
-    ) -> Result<usize, Refusal> {
+    fn name(&mut self, object: &Map<String, Value>, place: Place, resource: usize) -> usize {
         let mut resource = resource;
         let key = if self.draft == Draft::Four { "id" } else { "$id" };
         // Before 2019-09 a `$ref` hides all that stands beside it.
@@ -196,8 +193,7 @@ impl<'a> Document<'a> {
                 } else {
                     resource = self.resources.len();
                     if self.by_uri.insert(uri.clone(), resource).is_some() {
-                        let (at, uri) = (short(pointer), short(&uri));
-                        return Err(Refusal::Invalid(format!("'{key}' at #{at}: {uri} names two schemas")));
+                        self.ambiguous.insert(uri.clone());
                     }
                     self.resources.push(Resource {
                         uri,
@@ -220,7 +216,7 @@ impl<'a> Document<'a> {
             }
         }
         self.has_dynamic |= object.contains_key("$dynamicRef");
-        Ok(resource)
+        resource
     }
 
     /// The place below `parent` after `steps` (escaped, each with its slash).
@@ -234,11 +230,17 @@ impl<'a> Document<'a> {
         let whole = uri::resolve(base, reference);
         let (uri, fragment) = whole.split_once('#').unwrap_or((&whole, ""));
         let here = format!("'$ref' at #{}", short(&self.places[from].pointer));
-        let Some(&resource) = self.by_uri.get(uri) else {
-            return Err(Refusal::Elsewhere(format!(
-                "{here}: {} is not part of this document",
-                short(reference)
-            )));
+        let resource = match self.by_uri.get(uri) {
+            // It stays in its resource, whatever the name of that.
+            _ if reference.starts_with('#') => self.places[from].resource,
+            Some(_) if self.ambiguous.contains(uri) => {
+                return Err(Refusal::Invalid(format!("{here}: {} names two schemas", short(reference))));
+            }
+            Some(&resource) => resource,
+            None => {
+                let reference = short(reference);
+                return Err(Refusal::Elsewhere(format!("{here}: {reference} is not part of this document")));
+            }
         };
         let root = self.resources[resource].root;
         let Some(fragment) = uri::percent_decoded(fragment) else {

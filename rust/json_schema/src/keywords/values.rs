@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use crate::Refusal;
 use crate::document::{Place, short};
@@ -154,6 +154,14 @@ impl Normalizer<'_> {
             return Ok(TRUE);
         }
         let Value::Number(number) = value else { return self.bad(place, key, "a number") };
+        if let Some((inward, at_least)) = self.narrowed(key, number) {
+            let rule = if at_least { NumberRule::Min(inward, false) } else { NumberRule::Max(inward, false) };
+            let word = if at_least { "least" } else { "most" };
+            let said = inward.to_value().unwrap_or_default();
+            self.warn(format!("'{key}' at {}: numbers are at {word} {said}", self.here(place)));
+            let parts = [rule, NumberRule::Narrowed].map(|rule| self.exprs.atom(Atom::Number(rule, path)));
+            return Ok(self.exprs.and(&parts));
+        }
         let Some(number) = Decimal::from_number(number) else {
             return Ok(self.exprs.atom(Atom::Number(NumberRule::Unknown, path)));
         };
@@ -166,6 +174,20 @@ impl Normalizer<'_> {
             _ => return self.bad(place, key, "a number above zero"),
         };
         Ok(self.exprs.atom(Atom::Number(atom, path)))
+    }
+
+    /// The bound that is enforced in place of one that has no exact form, and whether numbers are at least that.
+    fn narrowed(&self, key: &str, number: &Number) -> Option<(Decimal, bool)> {
+        let at_least = match key {
+            "minimum" | "exclusiveMinimum" => true,
+            "maximum" | "exclusiveMaximum" => false,
+            _ => return None,
+        };
+        let exact = |number: Decimal| number.is_whole() || number.is_exact_bound();
+        if !self.compiler.texts || Decimal::from_number(number).is_some_and(exact) {
+            return None;
+        }
+        Decimal::inward(number, at_least).map(|inward| (inward, at_least))
     }
 
     /// A count: also one that is written as `2.0`.

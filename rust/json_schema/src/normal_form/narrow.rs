@@ -92,7 +92,8 @@ impl NumberCase {
                 self.except.extend(numbers.iter().copied());
                 self.except_path = path;
             }
-            (NumberRule::Unknown, _) => add(&mut self.open, path),
+            (NumberRule::Narrowed, true) => {}
+            (NumberRule::Narrowed, false) | (NumberRule::Unknown, _) => add(&mut self.open, path),
         }
         self.among.as_ref().is_none_or(|among| !among.is_empty())
     }

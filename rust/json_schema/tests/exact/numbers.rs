@@ -1,5 +1,6 @@
 //! Bounds and divisors of numbers, through the compiler's regular expressions, against exact reckoning.
 
+use json_schema_normal_form::Compiler;
 use proptest::prelude::*;
 
 use super::*;
@@ -132,5 +133,33 @@ fn bounds_of_64_bits_are_exact() {
             normalized(&schema).unwrap_err().to_string().contains("imum' at # cannot be enforced"),
             "{schema}"
         );
+    }
+}
+
+#[test]
+fn bounds_that_a_double_rounds_are_moved_inward() {
+    let compiler = Compiler { texts: true, ..Compiler::default() };
+    let options = Options { compiler, ..Options::default() };
+    for (bound, written) in [
+        (json!({"minimum": 0.300_000_000_000_000_04}), json!({"minimum": 0.300_000_000_000_02})),
+        (json!({"exclusiveMinimum": 5e-324}), json!({"minimum": 0.000_000_000_000_02})),
+        (json!({"maximum": 123.000_000_000_000_01}), json!({"maximum": 122.999_999_999_99})),
+    ] {
+        let mut schema = json!({"type": "number"});
+        schema.as_object_mut().unwrap().extend(bound.as_object().unwrap().clone());
+        let normal = normalize(&schema, &options).unwrap();
+        let (key, value) = written.as_object().unwrap().iter().next().unwrap();
+        assert_eq!(normal.schema.get(key), Some(value), "{bound}");
+        assert_eq!(normal.warnings.len(), 1);
+        // What is not a bound further inward has no exact form.
+        let not = normalize(&json!({"type": "number", "not": bound}), &options);
+        assert!(matches!(not, Err(Refusal::Unenforceable(_))), "{bound}");
+    }
+    for double in [f64::from(f32::MAX), f64::MAX] {
+        let schema = json!({"type": "number", "minimum": -double, "maximum": double});
+        let normal = normalize(&schema, &options).unwrap();
+        assert!(normal.schema.get("pattern").is_some());
+        let beyond = normalize(&json!({"type": "number", "minimum": double}), &options);
+        assert!(matches!(beyond, Err(Refusal::Unenforceable(_))));
     }
 }

@@ -331,3 +331,13 @@ fn keys_come_in_the_order_of_the_schema() {
     assert!(Bench::accepts(&matcher, r#"{"m": 1, "b": 1, "a": 1, "z": 1, "other": 1}"#));
     assert!(!Bench::accepts(&matcher, r#"{"z": 1, "b": 1}"#));
 }
+
+#[test]
+fn names_that_nothing_refers_to_may_repeat() {
+    let copy =
+        json!({"$id": "/x", "properties": {"n": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer"}}});
+    let schema = json!({"type": "object", "properties": {"a": copy, "b": copy}});
+    let matcher = Bench::new().compile(&normalized(&schema).unwrap().schema).unwrap();
+    assert!(Bench::accepts(&matcher, r#"{"a": {"n": 1}, "b": {"n": 2}}"#));
+    assert!(!Bench::accepts(&matcher, r#"{"a": {"n": 1}, "b": {"n": "2"}}"#));
+}

@@ -85,8 +85,8 @@ fn invalid() -> Vec<(Value, &'static str)> {
         (under(json!({"$ref": "#x"})), "'$ref' at #/properties/a: #x names no schema"),
         (under(json!({"$ref": "#%zz"})), "'$ref' at #/properties/a: #%zz is not a reference"),
         (
-            under(json!({"anyOf": [{"$id": "/x"}, {"$id": "/x"}]})),
-            "'$id' at #/properties/a/anyOf/1: json-schema:///x names two schemas",
+            under(json!({"anyOf": [{"$id": "/x"}, {"$id": "/x"}, {"$ref": "/x"}]})),
+            "'$ref' at #/properties/a/anyOf/2: /x names two schemas",
         ),
         (
             under(json!({"$ref": "#/properties/a"})),

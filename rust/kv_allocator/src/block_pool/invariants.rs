@@ -113,8 +113,11 @@ impl BlockPool {
             held += if entry.holds > 0 { self.state_pages() } else { 0 };
         }
         let behind = self.snapshots.behind.iter().flatten().count();
-        if known != behind {
-            return broken(format!("{known} slots are snapshots, {behind} blocks have one"));
+        if known != behind || known != self.num_snapshots() {
+            let counted = self.num_snapshots();
+            return broken(format!(
+                "{known} slots are snapshots, {behind} blocks have one, {counted} were counted"
+            ));
         }
         Ok((used, held))
     }

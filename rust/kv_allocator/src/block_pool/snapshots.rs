@@ -13,6 +13,8 @@ pub(super) struct Snapshots {
     pub behind: Vec<Option<SlotId>>,
     /// By slot.
     pub slots: Vec<Snapshot>,
+    /// How many slots are snapshots'.
+    pub known: usize,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -27,7 +29,7 @@ impl Snapshots {
     /// None, for `slots` slots of `pages` pages.
     pub(super) fn new(num_blocks: usize, slots: usize, pages: usize) -> Self {
         let behind = if slots == 0 { Vec::new() } else { vec![None; num_blocks] };
-        Self { pages, behind, slots: vec![Snapshot::default(); slots] }
+        Self { pages, behind, slots: vec![Snapshot::default(); slots], known: 0 }
     }
 
     /// The block that the snapshot in `slot` follows.

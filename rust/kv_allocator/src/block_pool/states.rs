@@ -30,6 +30,11 @@ impl BlockPool {
         self.snapshots.slots.len()
     }
 
+    /// Snapshots that the tree knows.
+    pub(in super::super) fn num_snapshots(&self) -> usize {
+        self.snapshots.known
+    }
+
     /// The snapshot of the state behind `block`.
     #[inline]
     pub(in super::super) fn snapshot_behind(&self, block: BlockId) -> Option<SlotId> {
@@ -61,6 +66,7 @@ impl BlockPool {
         self.entries[at].place = KNOWN;
         self.snapshots.slots[slot as usize] = Snapshot { block, chances };
         self.snapshots.behind[block as usize] = Some(slot);
+        self.snapshots.known += 1;
     }
 
     /// Holds a snapshot once more.
@@ -96,6 +102,7 @@ impl BlockPool {
     pub(in super::super) fn forget_snapshot(&mut self, slot: SlotId) {
         let (at, block) = (self.at_slot(slot), self.snapshots.block(slot));
         self.snapshots.behind[block as usize] = None;
+        self.snapshots.known -= 1;
         self.entries[at].place = NOWHERE;
         if self.entries[at].holds == 0 {
             self.uncache_slot(slot);

@@ -19,7 +19,7 @@ struct Sequence {
 #[derive(Debug, Clone)]
 enum Step {
     Admit(Vec<u32>),
-    /// Computes a chunk, and the tree learns of it. A snapshot with so many chances is taken if the chunk ends a block.
+    /// Computes a chunk, and the tree learns of it. A snapshot is taken, with this chance, if the chunk ends a block.
     Compute(usize, usize, Option<u8>),
     /// More tokens.
     Extend(usize, Vec<u32>),

@@ -107,6 +107,24 @@ fn chances_pass_a_snapshot_over() {
 }
 
 #[test]
+fn a_kept_snapshot_is_not_evicted_until_its_sequence_lets_go() {
+    let mut kv = allocator(16);
+    let mut held = computed(&mut kv, &[1, 1, 2, 2], &[1, 2]);
+    kv.keep_snapshot(&mut held, 2);
+    let mut other = Holding::default();
+    kv.extend(&mut other, 1, 0).unwrap();
+    assert_eq!([found(&kv, &[1, 1]), found(&kv, &[1, 1, 2, 2])], [0, 2]);
+    let mut third = Holding::default();
+    assert!(kv.extend(&mut third, 1, 0).is_err(), "the other extents are in use");
+    kv.keep_snapshot(&mut held, 0);
+    kv.extend(&mut third, 1, 0).unwrap();
+    assert_eq!((found(&kv, &[1, 1, 2, 2]), kv.num_snapshots()), (0, 0));
+    [other, third, held].iter_mut().for_each(|held| kv.let_go(held));
+    kv.check().unwrap();
+    assert_eq!(kv.counts().held, 0);
+}
+
+#[test]
 fn a_forgotten_snapshot_stays_with_the_sequence_that_is_restored_from_it() {
     let mut kv = allocator(16);
     let tokens = [1, 1, 2, 2];
@@ -147,10 +165,11 @@ fn the_snapshot_of_a_failed_step_is_forgotten() {
     let mut kv = allocator(16);
     let mut held = computed(&mut kv, &[1, 1, 2, 2], &[]);
     let slot = snapshot(&mut kv, &[1, 1], 0).unwrap();
-    kv.forget_snapshot(0, &[1, 1, 2, 2], slot);
-    assert_eq!(found(&kv, &[1, 1]), 1, "it is behind other tokens");
-    kv.forget_snapshot(0, &[1, 1], slot);
-    assert_eq!(found(&kv, &[1, 1]), 0);
+    assert_eq!(found(&kv, &[1, 1]), 1);
+    kv.forget_snapshot(slot);
+    assert_eq!((found(&kv, &[1, 1]), kv.known_prefix(0, &[1, 1], 1)), (0, 1));
+    kv.forget_snapshot(held.state().unwrap());
+    kv.check().unwrap();
     kv.let_go(&mut held);
 }
 

@@ -1,12 +1,12 @@
 //! Attention of one layer on Python's buffers: what is checked before the kernels run.
 
-use pyengine_kernels_cpu::attention::{self, Inputs};
+use pyengine_kernels_cpu::attention::{self, Inputs, OfHeads, Source};
 use pyengine_kernels_cpu::paged::{self, Heads};
 use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
 use super::step::{CpuStep, bad_step};
-use super::tensor::{CpuTensor, by_element, invalid};
+use super::tensor::{CpuTensor, by_element, floats, invalid};
 use pyengine_base::error::Error;
 
 /// Attention of one layer.
@@ -46,11 +46,6 @@ impl LayerMask {
     }
 }
 
-/// The first `length` numbers of a tensor; none where there is no tensor.
-fn floats<'a>(tensor: Option<&'a Py<CpuTensor>>, name: &str, length: usize) -> Result<&'a [f32], Error> {
-    tensor.map_or(Ok(&[][..]), |tensor| tensor.get().read(name, length))
-}
-
 impl Attend {
     /// Stores the step's keys and values, and attends.
     pub(super) fn run(&self, threads: &Threads) -> Result<(), Error> {
@@ -67,15 +62,15 @@ impl Attend {
             let inputs = qkv.read::<T>("qkv", step.num_tokens * width)?;
             let cache = keys.extent();
             if self.stores {
-                // The cache is written first; these borrows end before it is read.
+                // The cache is written first; these loans end before it is read.
                 paged::append(
                     threads,
                     &step,
                     heads,
                     inputs,
                     angles,
-                    keys.write::<T>("keys", cache, &[values, qkv, out])?,
-                    values.write::<T>("values", cache, &[keys, qkv, out])?,
+                    &keys.write_blocks::<T>("keys", values, &[qkv, out])?,
+                    &values.write_blocks::<T>("values", keys, &[qkv, out])?,
                 );
             }
             let inputs = Inputs {
@@ -83,11 +78,13 @@ impl Attend {
                 heads,
                 scale: self.scale,
                 mask,
-                qkv: inputs,
-                width,
                 angles,
-                keys: keys.read::<T>("keys", cache)?,
-                values: values.read::<T>("values", cache)?,
+                source: Source::Heads(OfHeads {
+                    qkv: inputs,
+                    width,
+                    keys: keys.read::<T>("keys", cache)?,
+                    values: values.read::<T>("values", cache)?,
+                }),
             };
             let length = step.num_tokens * heads.query * heads.dim;
             attention::attend(threads, &inputs, out.write::<T>("out", length, &[keys, values, qkv])?);

@@ -2,6 +2,7 @@
 
 use pyengine_kernels_cpu::activation::{self, Activation};
 use pyengine_kernels_cpu::elementwise;
+use pyengine_kernels_cpu::gated_norm::{Gate, GatedNorm};
 use pyengine_kernels_cpu::rope::rotate_rows;
 use pyengine_kernels_cpu::threads::Threads;
 
@@ -94,12 +95,16 @@ pub(super) fn multiply(x: &CpuTensor, by: &CpuTensor, column: usize, rows: usize
     })
 }
 
-/// x * sigmoid(gates), in place.
-pub(super) fn gate(x: &CpuTensor, gates: &CpuTensor, rows: usize) -> Result<(), Error> {
+/// x * sigmoid(gates), in place; each gate is for as many neighbours as they divide a row into.
+pub(super) fn gate(threads: &Threads, x: &CpuTensor, gates: &CpuTensor, rows: usize) -> Result<(), Error> {
+    let (width, gates_width) = (x.width(), gates.width());
+    if gates_width == 0 || !width.is_multiple_of(gates_width) {
+        return invalid(format!("{gates_width} gates do not divide rows of {width}"));
+    }
     by_element!(x, T => {
-        let factors = gates.read::<T>("gates", rows)?;
-        let numbers = x.write::<T>("x", rows.saturating_mul(x.width()), &[gates])?;
-        elementwise::gate(numbers, x.width(), factors);
+        let factors = gates.read::<T>("gates", rows.saturating_mul(gates_width))?;
+        let numbers = x.write::<T>("x", rows.saturating_mul(width), &[gates])?;
+        elementwise::gate(threads, numbers, width, factors, gates_width);
         Ok(())
     })
 }
@@ -140,6 +145,49 @@ pub(super) fn add(
         let sums = residual.write::<T>("residual", length, &[out, branch.unwrap_or(out)])?;
         let copies = out.write::<T>("out", length, &[residual, branch.unwrap_or(residual)])?;
         elementwise::add(threads, sums, terms, copies);
+        Ok(())
+    })
+}
+
+/// How rows are normalized and gated; see [`GatedNorm`].
+#[derive(Clone, Copy)]
+pub(super) struct GatedNormOf {
+    pub group: usize,
+    pub epsilon: f32,
+    pub gate: Gate,
+    pub gate_first: bool,
+}
+
+/// The function of gates called `name`.
+pub(super) fn gate_function(name: &str) -> Result<Gate, Error> {
+    match name {
+        "silu" => Ok(Gate::Silu),
+        "sigmoid" => Ok(Gate::Sigmoid),
+        _ => invalid(format!("there is no function of gates {name:?}")),
+    }
+}
+
+/// Normalizes and gates rows of `x`, in place.
+pub(super) fn gated_norm(
+    threads: &Threads,
+    x: &CpuTensor,
+    gates: &CpuTensor,
+    weight: &CpuTensor,
+    GatedNormOf { group, epsilon, gate, gate_first }: GatedNormOf,
+    rows: usize,
+) -> Result<(), Error> {
+    let (width, weights) = (x.width(), weight.width());
+    if group == 0 || width == 0 || !width.is_multiple_of(group) || ![group, width].contains(&weights) {
+        return invalid(format!("rows of {width} are not groups of {group}, with {weights} weights"));
+    }
+    if gates.width() != width {
+        return invalid(format!("gates must have {width} columns"));
+    }
+    by_element!(x, T => {
+        let weight = weight.read::<T>("weight", weights)?;
+        let z = gates.columns::<T>("gates", rows)?;
+        let numbers = x.write::<T>("x", rows.saturating_mul(width), &[gates])?;
+        GatedNorm { weight, group, epsilon, gate, gate_first }.run(threads, numbers, z);
         Ok(())
     })
 }

@@ -31,7 +31,7 @@ pub(crate) struct CpuExperts {
 impl CpuExperts {
     #[new]
     #[pyo3(signature = (gate_up, down, activation, *, chosen, sigmoid = false, normalized = false, scale = 1.0,
-        bias = None, groups = 1, chosen_groups = 1, limit = None, scales = None, weighs_inputs = false, first = 0, count = None))]
+        bias = None, groups = 1, chosen_groups = 1, group_best = 2, limit = None, scales = None, weighs_inputs = false, first = 0, count = None))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         gate_up: Vec<Py<CpuLinear>>,
@@ -44,6 +44,7 @@ impl CpuExperts {
         bias: Option<Vec<f32>>,
         groups: usize,
         chosen_groups: usize,
+        group_best: usize,
         limit: Option<f32>,
         scales: Option<Vec<f32>>,
         weighs_inputs: bool,
@@ -79,7 +80,17 @@ impl CpuExperts {
                     return invalid(format!("{name} {count} numbers, not {}", numbers.len()));
                 }
             }
-            let router = Router { sigmoid, normalized, scale, scales, bias, chosen, groups, chosen_groups };
+            let router = Router {
+                sigmoid,
+                normalized,
+                scale,
+                scales,
+                bias,
+                chosen,
+                groups,
+                group_best,
+                chosen_groups,
+            };
             let routed = (0..count).map(|_| AtomicU64::new(0)).collect();
             Ok::<_, Error>(Self { gate_up, down, activation, router, weighs_inputs, first, routed })
         })

@@ -88,6 +88,35 @@ impl CpuLinear {
         }))
     }
 
+    /// Each head's x W^T for the first `rows` rows, with the weights of `heads` heads; `x` may be columns.
+    pub(super) fn run_by_head(
+        &self,
+        threads: &Threads,
+        x: &CpuTensor,
+        out: &CpuTensor,
+        heads: usize,
+        rows: usize,
+    ) -> Result<(), Error> {
+        let (inputs, outputs) = (self.inner.inputs(), self.inner.outputs());
+        if heads == 0
+            || x.width() != heads * inputs
+            || out.width() != outputs
+            || !outputs.is_multiple_of(heads)
+        {
+            return invalid(format!(
+                "{heads} heads of {inputs} inputs, {outputs} outputs in all, do not go from {} columns to {}",
+                x.width(),
+                out.width()
+            ));
+        }
+        by_element!(x, T => by_element!(out, U => {
+            let from = x.columns::<T>("x", rows)?;
+            let to = out.write::<U>("out", rows.saturating_mul(outputs), &[x])?;
+            linear::linear_by_head(threads, &self.inner, heads, from, to);
+            Ok(())
+        }))
+    }
+
     /// `out[i]` = the weights of the output `index[first + i]`, for i below `rows`.
     pub(super) fn gather(
         &self,

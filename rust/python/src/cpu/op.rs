@@ -11,10 +11,13 @@ use pyengine_kernels_cpu::norm;
 use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
+use super::adapters::CpuAdapters;
 use super::attend::Attend;
 use super::elementwise;
 use super::experts::CpuExperts;
+use super::latents::AttendLatents;
 use super::linear::CpuLinear;
+use super::recurrence::{Convolve, DecaySumOp, DeltaRuleOp};
 use super::tensor::{CpuTensor, by_element, invalid};
 use pyengine_base::error::Error;
 
@@ -92,6 +95,18 @@ pub(super) enum Op {
         x: Py<CpuTensor>,
         out: Py<CpuTensor>,
     },
+    LinearByHead {
+        weights: Py<CpuLinear>,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        heads: usize,
+    },
+    Adapt {
+        adapters: Py<CpuAdapters>,
+        site: usize,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+    },
     Gather {
         table: Py<CpuTensor>,
         index: Py<CpuTensor>,
@@ -103,6 +118,16 @@ pub(super) enum Op {
         out: Py<CpuTensor>,
     },
     Attend(Attend),
+    AttendLatents(AttendLatents),
+    Convolve(Convolve),
+    DeltaRule(DeltaRuleOp),
+    DecaySum(DecaySumOp),
+    GatedNorm {
+        x: Py<CpuTensor>,
+        gates: Py<CpuTensor>,
+        weight: Py<CpuTensor>,
+        how: elementwise::GatedNormOf,
+    },
 }
 
 impl Op {
@@ -141,13 +166,24 @@ impl Op {
             Self::Scale { x, factor } => elementwise::scale(threads, x.get(), *factor, rows),
             Self::SoftCap { x, cap } => elementwise::soft_cap(threads, x.get(), *cap, rows),
             Self::Multiply { x, by, column } => elementwise::multiply(x.get(), by.get(), *column, rows),
-            Self::Gate { x, gates } => elementwise::gate(x.get(), gates.get(), rows),
+            Self::Gate { x, gates } => elementwise::gate(threads, x.get(), gates.get(), rows),
             Self::Linear { weights, x, out } => weights.get().run(threads, x.get(), out.get(), rows),
+            Self::LinearByHead { weights, x, out, heads } => {
+                weights.get().run_by_head(threads, x.get(), out.get(), *heads, rows)
+            }
+            Self::Adapt { adapters, site, x, out } => adapters.get().run(threads, *site, x.get(), out.get()),
             Self::Gather { table, index, out } => gather(table.get(), index.get(), out.get(), first, rows),
             Self::GatherWeights { table, index, out } => {
                 table.get().gather(threads, index.get(), out.get(), first, rows)
             }
             Self::Attend(attend) => attend.run(threads),
+            Self::AttendLatents(attend) => attend.run(threads),
+            Self::Convolve(convolve) => convolve.run(threads),
+            Self::DeltaRule(rule) => rule.run(threads),
+            Self::DecaySum(sum) => sum.run(threads),
+            Self::GatedNorm { x, gates, weight, how } => {
+                elementwise::gated_norm(threads, x.get(), gates.get(), weight.get(), *how, rows)
+            }
         }
     }
 }

@@ -10,15 +10,20 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use pyengine_kernels_cpu::states::Place;
 use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 
+use super::adapters::CpuAdapters;
 use super::attend::{Attend, LayerMask};
-use super::elementwise;
+use super::elementwise::{self, GatedNormOf};
 use super::experts::CpuExperts;
 use super::kernels::CpuKernels;
+use super::latents::AttendLatents;
 use super::linear::CpuLinear;
 use super::op::Op;
+use super::recurrence::{self, Convolve, DecaySumOp, DeltaRuleOp, Inputs};
+use super::states::CpuStates;
 use super::step::CpuStep;
 use super::tensor::{CpuTensor, invalid};
 use crate::errors::{Raise, guarded};
@@ -155,6 +160,28 @@ impl CpuProgram {
         self.record(Op::Linear { weights, x, out })
     }
 
+    #[pyo3(signature = (weights, x, out, heads))]
+    fn linear_by_head(
+        &self,
+        weights: Py<CpuLinear>,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        heads: usize,
+    ) -> PyResult<()> {
+        self.record(Op::LinearByHead { weights, x, out, heads })
+    }
+
+    #[pyo3(signature = (adapters, site, x, out))]
+    fn adapt(
+        &self,
+        adapters: Py<CpuAdapters>,
+        site: usize,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+    ) -> PyResult<()> {
+        self.record(Op::Adapt { adapters, site, x, out })
+    }
+
     #[pyo3(signature = (table, index, out))]
     fn gather(&self, table: Py<CpuTensor>, index: Py<CpuTensor>, out: Py<CpuTensor>) -> PyResult<()> {
         self.record(Op::Gather { table, index, out })
@@ -190,6 +217,122 @@ impl CpuProgram {
         self.record(Op::Attend(attend))
     }
 
+    #[pyo3(signature = (step, absorbed, rotating, rows, weight, epsilon, angles, latents, out, num_heads, scale, *,
+        temperatures = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn attend_latents(
+        &self,
+        step: Py<CpuStep>,
+        absorbed: Py<CpuTensor>,
+        rotating: Py<CpuTensor>,
+        rows: Py<CpuTensor>,
+        weight: Py<CpuTensor>,
+        epsilon: f32,
+        angles: Py<CpuTensor>,
+        latents: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        num_heads: usize,
+        scale: f32,
+        temperatures: Option<Py<CpuTensor>>,
+    ) -> PyResult<()> {
+        self.record(Op::AttendLatents(AttendLatents {
+            step,
+            absorbed,
+            rotating,
+            rows,
+            weight,
+            epsilon,
+            angles,
+            latents,
+            out,
+            num_heads,
+            scale,
+            temperatures,
+        }))
+    }
+
+    #[pyo3(signature = (states, place, x, weight, bias, out, *, silu))]
+    #[allow(clippy::too_many_arguments)]
+    fn convolve(
+        &self,
+        states: Py<CpuStates>,
+        place: (usize, usize),
+        x: Py<CpuTensor>,
+        weight: &CpuTensor,
+        bias: Option<&CpuTensor>,
+        out: Py<CpuTensor>,
+        silu: bool,
+    ) -> PyResult<()> {
+        let weights = guarded(|| recurrence::convolution(weight, bias, silu))?;
+        self.record(Op::Convolve(Convolve { states, place: at(place), weights, x, out }))
+    }
+
+    #[pyo3(signature = (states, place, queries, keys, values, gates, betas, rates, bias, out, *, key_heads, scale,
+        bound = None, strength = 1.0))]
+    #[allow(clippy::too_many_arguments)]
+    fn delta_rule(
+        &self,
+        states: Py<CpuStates>,
+        place: (usize, usize),
+        queries: Py<CpuTensor>,
+        keys: Py<CpuTensor>,
+        values: Py<CpuTensor>,
+        gates: Py<CpuTensor>,
+        betas: Py<CpuTensor>,
+        rates: Py<CpuTensor>,
+        bias: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        key_heads: usize,
+        scale: f32,
+        bound: Option<f32>,
+        strength: f32,
+    ) -> PyResult<()> {
+        let place = at(place);
+        let inputs = Inputs { states, place, queries, keys, values, rates, out, key_heads, scale };
+        self.record(Op::DeltaRule(DeltaRuleOp { inputs, gates, betas, bias, bound, strength }))
+    }
+
+    #[pyo3(signature = (states, place, queries, keys, values, steps, rates, bias, skip, out, *, key_heads,
+        scale = 1.0, limits = None))]
+    #[allow(clippy::too_many_arguments)]
+    fn decay_sum(
+        &self,
+        states: Py<CpuStates>,
+        place: (usize, usize),
+        queries: Py<CpuTensor>,
+        keys: Py<CpuTensor>,
+        values: Py<CpuTensor>,
+        steps: Option<Py<CpuTensor>>,
+        rates: Py<CpuTensor>,
+        bias: Option<Py<CpuTensor>>,
+        skip: Option<Py<CpuTensor>>,
+        out: Py<CpuTensor>,
+        key_heads: usize,
+        scale: f32,
+        limits: Option<(f32, f32)>,
+    ) -> PyResult<()> {
+        let (place, limits) = (at(place), limits.unwrap_or((0.0, f32::INFINITY)).into());
+        let inputs = Inputs { states, place, queries, keys, values, rates, out, key_heads, scale };
+        self.record(Op::DecaySum(DecaySumOp { inputs, steps, bias, skip, limits }))
+    }
+
+    #[pyo3(signature = (x, gates, weight, epsilon, *, group, function, gate_first))]
+    #[allow(clippy::too_many_arguments)]
+    fn gated_norm(
+        &self,
+        x: Py<CpuTensor>,
+        gates: Py<CpuTensor>,
+        weight: Py<CpuTensor>,
+        epsilon: f32,
+        group: usize,
+        function: &str,
+        gate_first: bool,
+    ) -> PyResult<()> {
+        let gate = elementwise::gate_function(function).map_err(Raise::raise)?;
+        let how = GatedNormOf { group, epsilon, gate, gate_first };
+        self.record(Op::GatedNorm { x, gates, weight, how })
+    }
+
     #[pyo3(signature = (rows, first = 0), name = "run")]
     fn py_run(&self, py: Python<'_>, rows: usize, first: usize) -> PyResult<()> {
         py.detach(|| guarded(|| self.run(rows, first)))
@@ -218,4 +361,9 @@ impl CpuProgram {
     pub(crate) fn threads(&self) -> &Threads {
         &self.kernels.get().threads
     }
+}
+
+/// Where a layer's state and its drafts begin in a slot.
+fn at((state, drafts): (usize, usize)) -> Place {
+    Place { state, drafts }
 }

@@ -9,11 +9,20 @@ use pyo3::prelude::*;
 
 use super::tensor::{CpuTensor, by_element};
 use pyengine_base::error::Error;
-use pyengine_scheduler::step::buffers::header;
+use pyengine_scheduler::step::buffers::StepHeader;
 
 /// The core's error for buffers that are no step.
 pub(super) fn bad_step(error: BadStep) -> Error {
     Error::InvalidArgument(error.to_string())
+}
+
+/// How many rows and tokens the step with this header has.
+pub(super) fn rows_and_tokens(header: &CpuTensor) -> Result<(usize, usize), Error> {
+    let numbers = header.read_all::<i64>("header")?;
+    let count = |number| usize::try_from(number).ok();
+    StepHeader::from_numbers(numbers)
+        .and_then(|header| Some((count(header.num_rows)?, count(header.num_tokens)?)))
+        .ok_or_else(|| Error::InvalidArgument("the header is too short, or has a negative count".into()))
 }
 
 /// The step buffers that attention reads.
@@ -30,13 +39,10 @@ pub(crate) struct CpuStep {
 
 impl CpuStep {
     pub(super) fn view(&self) -> Result<Step<'_>, Error> {
-        let numbers = self.header.read::<i64>("header", 2)?;
-        let count = |index: usize| {
-            usize::try_from(numbers[index]).map_err(|_| Error::InvalidArgument("a negative count".into()))
-        };
+        let (num_rows, num_tokens) = rows_and_tokens(&self.header)?;
         Ok(Step {
-            num_rows: count(header::NUM_ROWS)?,
-            num_tokens: count(header::NUM_TOKENS)?,
+            num_rows,
+            num_tokens,
             positions: self.positions.read_all("positions")?,
             slot_mapping: self.slot_mapping.read_all("slot_mapping")?,
             query_start: self.query_start.read_all("query_start")?,

@@ -4,9 +4,12 @@
 //! and, to write, that no other argument lies in the same memory.
 
 use half::bf16;
+use pyengine_kernels_cpu::columns::Columns;
 use pyo3::Borrowed;
 use pyo3::buffer::{ElementType, PyUntypedBuffer};
 use pyo3::prelude::*;
+
+use pyengine_kernels_cpu::threads::Shared;
 
 use crate::errors::Raise;
 use pyengine_base::error::Error;
@@ -146,6 +149,16 @@ impl CpuTensor {
         Ok(unsafe { std::slice::from_raw_parts(start, length) })
     }
 
+    /// The first `rows` rows, which may be columns of a wider buffer.
+    pub(super) fn columns<T: Number>(&self, name: &str, rows: usize) -> Result<Columns<'_, T>, Error> {
+        let &[_, width] = self.buffer.shape() else {
+            return invalid(format!("{name} must be [rows, columns]"));
+        };
+        let length =
+            rows.checked_sub(1).map_or(0, |last| last.saturating_mul(self.stride).saturating_add(width));
+        Ok(Columns::new(self.read(name, length)?, width, self.stride))
+    }
+
     /// The whole of it.
     pub(crate) fn read_all<T: Number>(&self, name: &str) -> Result<&[T], Error> {
         self.read(name, self.extent())
@@ -163,16 +176,7 @@ impl CpuTensor {
         if self.buffer.readonly() {
             return invalid(format!("{name} is read-only"));
         }
-        let range = |tensor: &CpuTensor| {
-            let start = tensor.buffer.buf_ptr() as usize;
-            start..start + tensor.extent() * tensor.buffer.item_size()
-        };
-        let mine = range(self);
-        if others
-            .iter()
-            .map(|other| range(other))
-            .any(|other| mine.start < other.end && other.start < mine.end)
-        {
+        if others.iter().any(|other| self.overlaps(other)) {
             return invalid(format!("{name} overlaps another argument"));
         }
         if length == 0 {
@@ -180,6 +184,53 @@ impl CpuTensor {
         }
         // SAFETY: as in `read`; and no other slice of this call overlaps it, by the check above.
         Ok(unsafe { std::slice::from_raw_parts_mut(start, length) })
+    }
+
+    /// All blocks, to write by threads; no block may overlap one of `beside`, which may lie between them, nor any of
+    /// `others`.
+    pub(super) fn write_blocks<T: Number>(
+        &self,
+        name: &str,
+        beside: &CpuTensor,
+        others: &[&CpuTensor],
+    ) -> Result<Shared<'_, T>, Error> {
+        let length = self.extent();
+        let start = self.check::<T>(name, length)?;
+        if self.buffer.readonly() {
+            return invalid(format!("{name} is read-only"));
+        }
+        if others.iter().any(|other| self.overlaps(other))
+            || (self.overlaps(beside) && !self.lies_between(beside))
+        {
+            return invalid(format!("{name} overlaps another argument"));
+        }
+        // SAFETY: memory as in `read`; of which the caller writes nothing but its blocks, which no other argument
+        // overlaps, by the check above.
+        Ok(unsafe { Shared::of_memory(start, length) })
+    }
+
+    /// The bytes from its first element to its last, those between blocks counted in.
+    fn range(&self) -> std::ops::Range<usize> {
+        let start = self.buffer.buf_ptr() as usize;
+        start..start + self.extent() * self.buffer.item_size()
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let (mine, other) = (self.range(), other.range());
+        mine.start < other.end && other.start < mine.end
+    }
+
+    /// Whether its blocks and those of `other` are as far apart as each other, and lie between each other.
+    fn lies_between(&self, other: &Self) -> bool {
+        let entry = |tensor: &Self| tensor.buffer.shape().iter().skip(1).product::<usize>();
+        let item = self.buffer.item_size();
+        let stride = self.stride * item;
+        if stride == 0 || item != other.buffer.item_size() || self.stride != other.stride {
+            return false;
+        }
+        let apart = (other.buffer.buf_ptr() as usize).wrapping_sub(self.buffer.buf_ptr() as usize) as isize;
+        let apart = apart.rem_euclid(stride as isize) as usize;
+        entry(self) * item <= apart && apart + entry(other) * item <= stride
     }
 
     /// Rows of its first dimension, at least 1.
@@ -190,6 +241,15 @@ impl CpuTensor {
     pub(super) fn width(&self) -> usize {
         self.buffer.shape().last().copied().unwrap_or(1)
     }
+}
+
+/// The first `length` numbers of a tensor; none where there is no tensor.
+pub(super) fn floats<'a>(
+    tensor: Option<&'a Py<CpuTensor>>,
+    name: &str,
+    length: usize,
+) -> Result<&'a [f32], Error> {
+    tensor.map_or(Ok(&[][..]), |tensor| tensor.get().read(name, length))
 }
 
 /// Calls `$body` with `$T` standing for the element type of `$tensor`.

@@ -16,12 +16,19 @@ pub(super) fn declared_messages(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let (structs, extensions) = (PyDict::new(py), PyDict::new(py));
     add(&structs, &describe::<Submit>())?;
     add(&structs, &describe::<Delta>())?;
-    for kind in pyengine_scheduler::EXTENSIONS {
+    for kind in pyengine_scheduler::extensions() {
         let described = (kind.describe)();
         add(&structs, &described)?;
         extensions.set_item(kind.tag, described.spelled)?;
     }
+    let extras = PyDict::new(py);
+    for kind in pyengine_scheduler::extras() {
+        let described = (kind.describe)();
+        add(&structs, &described)?;
+        extras.set_item(kind.tag, described.spelled)?;
+    }
     let declared = PyDict::new(py);
+    declared.set_item("extras", extras)?;
     declared.set_item("structs", structs)?;
     declared.set_item("extensions", extensions)?;
     let mut submit = Vec::new();

@@ -6,6 +6,7 @@ mod kv_allocator;
 mod messages;
 mod stream_decoder;
 
+use pyengine_kernels_cpu::isa::InstructionSet;
 use pyengine_kernels_cpu::peaks;
 use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
@@ -27,6 +28,11 @@ fn machine_peaks(py: Python<'_>, threads: usize) -> PyResult<Peaks> {
     })
 }
 
+#[pyfunction]
+fn instruction_set() -> String {
+    format!("{:?}", InstructionSet::best())
+}
+
 /// Adds the classes and functions to the module.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     grammar::register(module)?;
@@ -34,5 +40,6 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(kv_allocator::match_prefix, module)?)?;
     module.add_function(wrap_pyfunction!(kv_allocator::time_requests, module)?)?;
     module.add_function(wrap_pyfunction!(messages::declared_messages, module)?)?;
+    module.add_function(wrap_pyfunction!(instruction_set, module)?)?;
     module.add_function(wrap_pyfunction!(machine_peaks, module)?)
 }

@@ -15,7 +15,7 @@
 use pyengine_kernels_cpu::sampler::SamplingRow;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// By so many tokens a penalty grows: more would be beyond all logits.
+/// A penalty grows over this many tokens: more would be beyond all logits.
 const MAX_GROWTH: usize = 50;
 
 /// The rule of one request.
@@ -64,7 +64,7 @@ impl Dry {
         }
     }
 
-    /// The most tokens that are penalized behind so many tokens beyond those that were pushed.
+    /// The most tokens that are penalized behind this many tokens beyond those that were pushed.
     pub fn bound(&self, ahead: usize) -> usize {
         self.most + ahead
     }

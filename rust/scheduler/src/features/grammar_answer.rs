@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::closing::Closing;
-use super::grammars::GrammarExtension;
 use super::masks::{Allowed, Job, elapsed_ns};
 use super::row_feature::NewToken;
+use super::thinking_budget::{Anything, Budgeted, ThinkingBudget};
 use crate::queue::requests::Taken;
 use crate::step::sequence_table::RequestId;
 use pyengine_grammar::masks::Mask;
-use pyengine_grammar::{Compiled, Grammar};
+use pyengine_grammar::{Compiled, Grammar, Verdict};
 use pyengine_messages::{FinishReason, RequestKey, Submit};
 
 /// Time that a grammar may take at its beginning, when its automata are built, ...
@@ -26,11 +26,14 @@ pub(super) struct Answer {
     min_tokens: u32,
     /// The tokens that it allows at all; none where those are all.
     allowed: Option<Arc<Mask>>,
-    /// It has a grammar.
+    /// It has a grammar, its own or that of its thinking budget.
     constrained: bool,
+    /// Its thinking budget, until it is started.
+    budget: Option<ThinkingBudget>,
     /// The grammar's description, until it is asked for.
     pub(super) description: Option<Vec<u8>>,
-    pub(super) compiling: bool,
+    /// What its compiler says of its grammar, until the request is started.
+    pub(super) verdict: Option<Verdict>,
     /// How far the answer has come in it, at the last known token. None while it compiles or its masks are filled.
     pub(super) grammar: Option<Box<dyn Grammar>>,
     /// Time that its masks and tokens have taken.
@@ -44,18 +47,25 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The state of a request before its grammar is there. `allowed` are the tokens that it allows, if not all.
-    pub(super) fn new(submit: &Submit, grammar: Option<GrammarExtension>, allowed: Option<Vec<u32>>) -> Self {
-        let close = grammar.as_ref().is_some_and(|grammar| grammar.close);
+    /// The state of a request before its grammar is there, which has a `description` and is closed in time if `close`.
+    /// `allowed` are the tokens that it allows, if not all, and `budget` is that of its reasoning.
+    pub(super) fn new(
+        submit: &Submit,
+        description: Option<Vec<u8>>,
+        close: bool,
+        allowed: Option<Vec<u32>>,
+        budget: Option<ThinkingBudget>,
+    ) -> Self {
         Self {
             key: submit.key,
             tenant: submit.tenant,
             prompt_length: submit.prompt_length,
             min_tokens: submit.min_tokens,
             allowed: allowed.map(|allowed| Arc::new(Mask::of(allowed))),
-            constrained: grammar.is_some(),
-            description: grammar.map(|grammar| grammar.description),
-            compiling: false,
+            constrained: description.is_some() || budget.is_some(),
+            budget,
+            description,
+            verdict: None,
             grammar: None,
             spent_ns: 0,
             complaint: None,
@@ -64,11 +74,25 @@ impl Answer {
         }
     }
 
-    pub(super) fn is_constrained(&self) -> bool {
-        self.constrained
+    /// A request without a grammar of its own begins, behind `generated` tokens from before a restart.
+    pub(super) fn start_free(&mut self, anything: &Arc<Mask>, generated: &[u32]) {
+        if let Some(budget) = self.budget.take() {
+            let mut grammar = Budgeted::new(budget, Box::new(Anything(anything.clone())));
+            generated.iter().for_each(|token| _ = grammar.advance(*token));
+            // What a mask forbids must not depend on whether the row has one.
+            self.min_tokens = 0;
+            self.grammar = Some(Box::new(grammar));
+        }
     }
 
-    /// The grammar is there; see [`Grammars::start`](super::grammars::Grammars::start). `end` ends an answer.
+    /// Whether the next `ahead` tokens and one more may be any, so that what is sampled behind them needs no mask.
+    pub(super) fn is_unbound(&self, ahead: u32) -> bool {
+        let grammar = self.grammar.as_ref().filter(|_| self.allowed.is_none());
+        grammar.is_some_and(|grammar| ahead < grammar.unbound_tokens())
+    }
+
+    /// The grammar is there, with `generated` tokens from before a restart and `left` that may come; `end` ends an answer.
+    /// Returns how the request ends at once, if it does.
     pub(super) fn start(
         &mut self,
         compiled: &dyn Compiled,
@@ -77,6 +101,9 @@ impl Answer {
         end: Option<u32>,
     ) -> Option<FinishReason> {
         let mut grammar = compiled.start();
+        if let Some(budget) = self.budget.take() {
+            grammar = Box::new(Budgeted::new(budget, grammar));
+        }
         let sound = generated.iter().all(|token| grammar.advance(*token));
         let ended = grammar.is_terminated();
         if let Some(closing) = self.closing.as_mut().filter(|_| sound && !ended && left > 0) {
@@ -118,6 +145,18 @@ impl Answer {
         }
         self.next = self.known_mask();
         self.next.as_ref()?.single()
+    }
+
+    /// Whether the grammar takes none of the tokens that the request allows; the complaint says so then.
+    pub(super) fn leaves_none(&mut self) -> bool {
+        let (Some(allowed), Some(grammar)) = (&self.allowed, &mut self.grammar) else { return false };
+        let mask = self.next.take().unwrap_or_else(|| grammar.mask());
+        let listed = allowed.listed(usize::MAX).unwrap_or_default();
+        let left = listed.into_iter().any(|token| mask.has(token));
+        if !left {
+            self.complaint = Some("'allowed_token_ids' has no token that the grammar takes here".into());
+        }
+        !left
     }
 
     fn is_over_time(&self, generated: u32) -> bool {

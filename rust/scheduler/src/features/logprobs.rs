@@ -3,14 +3,16 @@
 //! A step gives them for each of its logits, those behind wrong drafts too; what is taken of a row goes out with its
 //! tokens, as [`SequenceTokens`](pyengine_messages::SequenceTokens) has it. O(log-probabilities).
 
+use std::ops::Range;
+
 use super::per_request::PerRequest;
-use super::row_feature::RowFeature;
-use crate::step::StepRecord;
-use crate::step::buffers::{MAX_LOGPROBS, StepBuffers, header};
-use crate::step::fill::SampledRow;
+use super::row_feature::{Registration, RowFeature, Terms};
+use crate::outbox::Outbox;
+use crate::step::buffers::{MAX_LOGPROBS, StepBuffers, StepHeader};
+use crate::step::rows::StepRow;
 use crate::step::sequence_table::RequestId;
 use pyengine_base::error::{Error, Result};
-use pyengine_messages::{Extension, Submit};
+use pyengine_messages::{Extension, ExtensionKind, Submit};
 use serde::{Deserialize, Serialize};
 
 /// Asks for the log-probability of each token of the answer.
@@ -24,9 +26,15 @@ impl Extension for LogProbsExtension {
     const TAG: &'static str = "logprobs";
 }
 
+pub(super) const FEATURE: Registration = Registration {
+    takes: &[ExtensionKind::of::<LogProbsExtension>()],
+    gives: &[],
+    make: |_, _| Box::new(WantedLogProbs::default()),
+};
+
 /// The log-probabilities of a step; those of rows that want none may be anything.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LogProbs<'a> {
+pub(super) struct LogProbs<'a> {
     /// The most likely tokens of each, [`MAX_LOGPROBS`].
     pub tokens: &'a [i32],
     /// Their log-probabilities.
@@ -50,9 +58,9 @@ impl<'a> LogProbs<'a> {
         }
     }
 
-    /// Appends those of `rows` logits from `first` on, `count` most likely tokens of each.
-    pub(super) fn write(&self, first: usize, rows: usize, count: usize, out: &mut Vec<u8>) {
-        for row in first..first + rows {
+    /// Appends those of some logits, with `count` most likely tokens of each.
+    pub fn write(&self, logits: Range<usize>, count: usize, out: &mut Vec<u8>) {
+        for row in logits {
             out.extend_from_slice(&[0; 4]);
             out.extend_from_slice(&self.chosen[row].to_le_bytes());
             for at in row * MAX_LOGPROBS..row * MAX_LOGPROBS + count {
@@ -65,64 +73,57 @@ impl<'a> LogProbs<'a> {
 
 /// Of how many most likely tokens each request wants the log-probabilities, beside each token's own.
 #[derive(Default)]
-pub(crate) struct WantedLogProbs {
+struct WantedLogProbs {
     requests: PerRequest<u8>,
     /// Rows of the step that want some, and the most that one wants.
     rows: usize,
-    most: Option<u8>,
-}
-
-impl WantedLogProbs {
-    /// Whether the request wants log-probabilities.
-    pub fn wanted(&self, id: RequestId) -> bool {
-        self.requests.get(id).is_some()
-    }
-
-    /// Appends the log-probabilities of `rows` logits from `first` on to `out`, if the request wants them.
-    pub fn append(
-        &self,
-        id: RequestId,
-        logprobs: &LogProbs<'_>,
-        first: usize,
-        rows: usize,
-        out: &mut Vec<u8>,
-    ) {
-        if let Some(count) = self.requests.get(id) {
-            logprobs.write(first, rows, usize::from(*count), out);
-        }
-    }
+    most: u8,
 }
 
 impl RowFeature for WantedLogProbs {
-    fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32]) -> Result<()> {
-        let Some(LogProbsExtension { count }) = submit.extensions.get()? else { return Ok(()) };
+    fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32], terms: &mut Terms) -> Result<bool> {
+        let Some(LogProbsExtension { count }) = submit.extensions.get()? else { return Ok(false) };
         if usize::from(count) > MAX_LOGPROBS {
             return Err(Error::InvalidArgument("a request's log-probabilities are out of range".into()));
         }
+        terms.places = true;
         self.requests.insert(id, count);
-        Ok(())
+        Ok(true)
     }
 
     fn begin_step(&mut self) {
-        (self.rows, self.most) = (0, None);
+        (self.rows, self.most) = (0, 0);
     }
 
-    fn write(&mut self, row: &SampledRow, out: &mut StepBuffers<'_>) {
-        let wanted = self.requests.get(row.request).copied();
-        self.rows += usize::from(wanted.is_some());
+    fn write(&mut self, row: &StepRow<'_>, out: &mut StepBuffers<'_>) -> Option<Range<usize>> {
+        let (wanted, sampling) = (*self.requests.get(row.request)?, row.sampling?);
+        self.rows += 1;
         self.most = self.most.max(wanted);
-        let logits = row.first_logit..=row.first_logit + row.drafts as usize;
-        out.logprobs[logits].fill(wanted.map_or(-1, i32::from));
+        out.logprobs[sampling.logits()].fill(wanted.into());
+        Some(sampling.logits())
     }
 
-    fn end_step(&mut self, header: &mut [i64], record: &mut StepRecord) {
-        header[header::NUM_LOGPROBS_ROWS] = self.rows as i64;
-        header[header::MAX_LOGPROBS] = self.most.map_or(0, i64::from);
-        record.logprobs = self.most;
+    fn end_step(&mut self, header: &mut StepHeader) {
+        header.num_logprobs_rows = self.rows as i64;
+        header.max_logprobs = self.most.into();
     }
 
-    fn wants_samples(&self, id: RequestId) -> bool {
-        self.requests.get(id).is_some()
+    fn append(
+        &self,
+        id: RequestId,
+        results: &StepBuffers<'_>,
+        own: Range<usize>,
+        taken: usize,
+        outbox: &mut Outbox,
+    ) {
+        if let Some(count) = self.requests.get(id) {
+            let logits = own.start..own.start + taken;
+            LogProbs::of_answers(results).write(logits, usize::from(*count), outbox.logprobs());
+        }
+    }
+
+    fn wants_samples(&self, _id: RequestId) -> bool {
+        true
     }
 
     fn leave(&mut self, id: RequestId) {

@@ -52,7 +52,7 @@ pub(super) struct Job<'a> {
     pub grammar: Box<dyn Grammar>,
     // The tokens that the request allows at all.
     pub only: Option<Arc<Mask>>,
-    // At so many of the logits `min_tokens` forbids the end, if anything else may come.
+    // At these logits `min_tokens` forbids the end, if anything else may come.
     pub held: usize,
     pub drafts: &'a [u32],
     // The row's first of all logits; what may be sampled from them.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   plan             rows with penalties ──► granted, each by the most that it may have, while the budget lasts
-//!   fill_penalties   the step before is committed ──► penalties of every row that was granted
+//!   fill_late        the step before is committed ──► penalties of every row that was granted
 //! ```
 //!
 //! Penalties are a function of all tokens before, so they are filled after the commit of the step before, like masks.
@@ -10,18 +10,26 @@
 //! that is granted in the next step. Granting costs O(running) a step, filling what the rows'
 //! [penalties](super::penalties) cost; both cost nothing where no request has penalties.
 
+use std::ops::Range;
+
 use super::dry::Dry;
 use super::penalties::{Penalties, PenaltiesExtension, PenaltyFields};
 use super::per_request::PerRequest;
-use super::row_feature::{DraftLimits, NewToken, RowFeature};
+use super::row_feature::{DraftLimits, LateStep, NewToken, Registration, RowFeature, Terms};
 use crate::queue::requests::Taken;
-use crate::queue::submit::token_ids;
-use crate::step::buffers::{StepBuffers, StepLayout, header};
-use crate::step::fill::SampledRow;
+use crate::step::buffers::{StepBuffers, StepHeader};
+use crate::step::layout::StepLayout;
+use crate::step::rows::{Runner, SampledRow, StepRow};
 use crate::step::sequence_table::{RequestId, SequenceTable};
-use crate::step::{StepRecord, Steps};
-use pyengine_base::error::{Error, Result};
-use pyengine_messages::Submit;
+use pyengine_base::error::Result;
+use pyengine_messages::{ExtensionKind, Submit, token_ids};
+use pyengine_telemetry::Stage;
+
+pub(super) const FEATURE: Registration = Registration {
+    takes: &[ExtensionKind::of::<PenaltiesExtension>()],
+    gives: &[],
+    make: |config, layout| Box::new(PenaltyBudget::new(layout, config.max_sequences)),
+};
 
 /// A row whose penalties are to be filled.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +42,7 @@ struct PenaltyRow {
 }
 
 /// The penalties of all requests, and a step's room for them.
-pub(crate) struct PenaltyBudget {
+struct PenaltyBudget {
     vocab_size: usize,
     max_penalties: usize,
     requests: PerRequest<Penalties>,
@@ -51,7 +59,7 @@ pub(crate) struct PenaltyBudget {
 }
 
 impl PenaltyBudget {
-    pub fn new(layout: &StepLayout, max_sequences: usize) -> Self {
+    fn new(layout: &StepLayout, max_sequences: usize) -> Self {
         Self {
             vocab_size: layout.vocab_size(),
             max_penalties: layout.max_penalties(),
@@ -63,14 +71,26 @@ impl PenaltyBudget {
             drafts: Vec::new(),
         }
     }
+}
 
-    /// Begins to plan a step: chooses the decodes whose penalties it has room for. The others wait.
-    pub fn grant(&mut self, steps: &Steps) {
-        self.left = self.max_penalties;
-        if self.requests.is_empty() {
-            return;
+impl RowFeature for PenaltyBudget {
+    fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32], _terms: &mut Terms) -> Result<bool> {
+        let sampling = &submit.sampling;
+        let changes: PenaltiesExtension = submit.extensions.get()?.unwrap_or_default();
+        let penalized = sampling.has_penalties() || sampling.has_dry();
+        if !penalized && changes.logit_bias.is_empty() && changes.bad_words.is_empty() {
+            return Ok(false);
         }
-        let (table, running) = (steps.table(), steps.running());
+        let (prompt, generated) = tokens.split_at(submit.prompt_length as usize);
+        let dry = Dry::new(sampling, token_ids(&changes.dry_breakers), tokens);
+        let penalties = Penalties::new(sampling, &changes, dry, self.vocab_size, prompt, generated)?;
+        self.requests.insert(id, penalties);
+        Ok(true)
+    }
+
+    /// Chooses the decodes whose penalties the step has room for. The others wait.
+    fn begin_plan(&mut self, table: &SequenceTable, running: &[Runner]) {
+        self.left = self.max_penalties;
         let split = running.partition_point(|runner| runner.order < self.first);
         let mut left_out = None;
         for runner in running[split..].iter().chain(&running[..split]) {
@@ -91,41 +111,46 @@ impl PenaltyBudget {
         self.first = left_out.unwrap_or((i32::MIN, 0));
     }
 
-    /// Whether a sequence has no penalties or the step has room for them.
-    pub fn may_decode(&self, id: RequestId, slot: u32) -> bool {
-        self.requests.is_empty() || self.requests.get(id).is_none() || self.granted[slot as usize]
+    fn may_decode(&self, slot: u32) -> bool {
+        self.granted[slot as usize]
     }
 
-    /// Takes the room for the penalties of a logits row that is `ahead` tokens beyond the known ones. False if there is
-    /// none left.
-    pub fn reserve(&mut self, id: RequestId, ahead: usize) -> bool {
+    fn reserve(&mut self, id: RequestId, ahead: usize) -> bool {
         let Some(penalties) = self.requests.get(id) else { return true };
         let left = self.left.checked_sub(penalties.bound(ahead));
         self.left = left.unwrap_or(self.left);
         left.is_some()
     }
 
-    /// How many of `count` drafts of a decode have room for the penalties of what is sampled behind them; takes it.
-    pub fn reserve_drafts(&mut self, id: RequestId, count: usize) -> usize {
-        (1..=count).take_while(|ahead| self.reserve(id, *ahead)).count()
+    /// Penalties are a function of the drafts too, which the host does not see on the device.
+    fn limit_drafts(&mut self, _id: RequestId, _drafts: &[u32], limits: &mut DraftLimits) {
+        limits.device = false;
     }
 
-    /// Fills the penalties of the step that was planned last into `out`, its buffers with `logits` logits rows; returns
-    /// how many. `InvalidArgument` unless the step before is `committed`.
-    pub fn fill(
-        &mut self,
-        table: &SequenceTable,
-        out: StepBuffers<'_>,
-        logits: usize,
-        committed: bool,
-    ) -> Result<usize> {
+    fn begin_step(&mut self) {
+        self.rows.clear();
+    }
+
+    fn write(&mut self, row: &StepRow<'_>, _out: &mut StepBuffers<'_>) -> Option<Range<usize>> {
+        let SampledRow { first_logit, first_draft, drafts } = row.sampling?;
+        let (slot, generation) = (row.slot, row.generation);
+        self.rows.push(PenaltyRow { slot, generation, first_logit, first_draft, drafts });
+        None
+    }
+
+    fn end_step(&mut self, header: &mut StepHeader) {
+        header.num_penalized_rows = self.rows.len() as i64;
+        header.num_penalties = 0;
+    }
+
+    /// Fills the penalties of every logits row.
+    fn fill_late(&mut self, step: &LateStep<'_>, out: &mut StepBuffers<'_>) -> Result<Option<Stage>> {
         if self.rows.is_empty() {
-            return Ok(0);
+            return Ok(None);
         }
-        if !committed {
-            return Err(Error::InvalidArgument("the step before is not committed yet".into()));
-        }
-        let (token, factor, add) = (out.penalty_token, out.penalty_factor, out.penalty_add);
+        step.check_committed()?;
+        let table = step.table;
+        let (token, factor, add) = (&mut *out.penalty_token, &mut *out.penalty_factor, &mut *out.penalty_add);
         let mut fields = PenaltyFields { token, factor, add, end: 0 };
         let (mut next, mut filled) = (0, Ok(()));
         for row in self.rows.drain(..) {
@@ -146,46 +171,9 @@ impl PenaltyBudget {
                 filled = filled.and(own);
             }
         }
-        out.penalty_start[next..=logits].fill(fields.end as i32);
-        out.header[header::NUM_PENALTIES] = fields.end as i64;
-        filled.map(|()| fields.end)
-    }
-}
-
-impl RowFeature for PenaltyBudget {
-    fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32]) -> Result<()> {
-        let sampling = &submit.sampling;
-        let changes: PenaltiesExtension = submit.extensions.get()?.unwrap_or_default();
-        let penalized = sampling.has_penalties() || sampling.has_dry();
-        if penalized || !changes.logit_bias.is_empty() || !changes.bad_words.is_empty() {
-            let (prompt, generated) = tokens.split_at(submit.prompt_length as usize);
-            let dry = Dry::new(sampling, token_ids(&changes.dry_breakers), tokens);
-            let penalties = Penalties::new(sampling, &changes, dry, self.vocab_size, prompt, generated)?;
-            self.requests.insert(id, penalties);
-        }
-        Ok(())
-    }
-
-    fn limit_drafts(&mut self, id: RequestId, _drafts: &[u32], limits: &mut DraftLimits) {
-        // Penalties are a function of the drafts too, which the host does not see on the device.
-        limits.device &= self.requests.get(id).is_none();
-    }
-
-    fn begin_step(&mut self) {
-        self.rows.clear();
-    }
-
-    fn write(&mut self, row: &SampledRow, _out: &mut StepBuffers<'_>) {
-        if self.requests.get(row.request).is_none() {
-            return;
-        }
-        let &SampledRow { slot, generation, first_logit, first_draft, .. } = row;
-        let drafts = row.drafts as usize;
-        self.rows.push(PenaltyRow { slot, generation, first_logit, first_draft, drafts });
-    }
-
-    fn end_step(&mut self, header: &mut [i64], _record: &mut StepRecord) {
-        header[header::NUM_PENALIZED_ROWS] = self.rows.len() as i64;
+        out.penalty_start[next..=step.logits].fill(fields.end as i32);
+        out.header.num_penalties = fields.end as i64;
+        filled.map(|()| Some(Stage::BufferFill))
     }
 
     fn on_token(&mut self, token: &NewToken) -> Taken {
@@ -196,8 +184,8 @@ impl RowFeature for PenaltyBudget {
     }
 
     /// A penalty may forbid the token.
-    fn wants_samples(&self, id: RequestId) -> bool {
-        self.requests.get(id).is_some()
+    fn wants_samples(&self, _id: RequestId) -> bool {
+        true
     }
 
     fn leave(&mut self, id: RequestId) {

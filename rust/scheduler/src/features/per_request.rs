@@ -5,26 +5,21 @@ use crate::step::sequence_table::RequestId;
 /// A feature's state of the requests that have it, by request id; O(1).
 pub(super) struct PerRequest<T> {
     slots: Vec<Option<T>>,
-    len: usize,
 }
 
 impl<T> Default for PerRequest<T> {
     fn default() -> Self {
-        Self { slots: Vec::new(), len: 0 }
+        Self { slots: Vec::new() }
     }
 }
 
 impl<T> PerRequest<T> {
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     pub fn insert(&mut self, id: RequestId, value: T) {
         let at = id as usize;
         if self.slots.len() <= at {
             self.slots.resize_with(at + 1, || None);
         }
-        self.len += usize::from(self.slots[at].replace(value).is_none());
+        self.slots[at] = Some(value);
     }
 
     #[inline]
@@ -38,8 +33,6 @@ impl<T> PerRequest<T> {
     }
 
     pub fn remove(&mut self, id: RequestId) -> Option<T> {
-        let value = self.slots.get_mut(id as usize)?.take();
-        self.len -= usize::from(value.is_some());
-        value
+        self.slots.get_mut(id as usize)?.take()
     }
 }

@@ -12,14 +12,18 @@
 //! row brings the vector in its place. A mean needs every token's state, so such a request takes nothing from the prefix
 //! cache; what it computes is cached for others. O(tokens) a row that pools, and O(width) for its sum.
 
+use std::ops::Range;
+
 use super::per_request::PerRequest;
-use super::row_feature::RowFeature;
-use crate::step::StepRecord;
-use crate::step::buffers::{StepBuffers, StepLayout, header};
-use crate::step::fill::SampledRow;
+use super::row_feature::{Registration, RowFeature, Terms, Who};
+use crate::outbox::Outbox;
+use crate::queue::requests::Request;
+use crate::step::buffers::{StepBuffers, StepHeader};
+use crate::step::layout::StepLayout;
+use crate::step::rows::StepRow;
 use crate::step::sequence_table::RequestId;
 use pyengine_base::error::{Error, Result};
-use pyengine_messages::{Extension, Submit};
+use pyengine_messages::{Extension, ExtensionKind, Submit};
 use serde::{Deserialize, Serialize};
 
 /// Which of a prompt's last hidden states make its vector. Serialized by name.
@@ -43,6 +47,27 @@ impl Extension for PoolingExtension {
     const TAG: &'static str = "pooling";
 }
 
+/// Gives the vector back, before the end of the request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VectorExtra {
+    /// f32 little-endian.
+    #[serde(with = "serde_bytes")]
+    pub states: Vec<u8>,
+}
+
+impl Extension for VectorExtra {
+    const TAG: &'static str = "vector";
+}
+
+pub(super) const FEATURE: Registration = Registration {
+    takes: &[ExtensionKind::of::<PoolingExtension>()],
+    gives: &[ExtensionKind::of::<VectorExtra>()],
+    make: |_, layout| Box::new(Pools::new(layout)),
+};
+
+/// Why a request ends whose vector is none.
+const NOT_FINITE: &str = "the model's hidden states are not finite";
+
 /// A request that pools.
 struct Pool {
     pooling: Pooling,
@@ -51,7 +76,7 @@ struct Pool {
 }
 
 /// The requests that pool.
-pub(crate) struct Pools {
+struct Pools {
     /// Numbers of a vector; 0 where steps have no room for any.
     hidden_size: usize,
     requests: PerRequest<Pool>,
@@ -62,26 +87,48 @@ pub(crate) struct Pools {
 
 impl Pools {
     /// For steps of `layout`.
-    pub fn new(layout: &StepLayout) -> Self {
+    fn new(layout: &StepLayout) -> Self {
         Self { hidden_size: layout.hidden_size(), requests: PerRequest::default(), rows: 0, tokens: 0 }
     }
 
-    /// Writes which states a row of the step wants, whose tokens are `first..end`, the sequence's last among them if it
-    /// `completes` it. False if it wants none.
-    pub fn write_row(
-        &mut self,
-        id: RequestId,
-        (first, end): (usize, usize),
-        completes: bool,
-        out: &mut StepBuffers<'_>,
-    ) -> bool {
-        if self.requests.is_empty() {
-            return false;
+    /// The states of a row in a step's results.
+    fn states<'a>(&self, results: &'a StepBuffers<'_>, own: Range<usize>) -> &'a [f32] {
+        &results.pooled[own.start * self.hidden_size..own.end * self.hidden_size]
+    }
+}
+
+impl RowFeature for Pools {
+    fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32], terms: &mut Terms) -> Result<bool> {
+        let Some(PoolingExtension { pooling }) = submit.extensions.get()? else { return Ok(false) };
+        if submit.max_tokens != 1 || tokens.len() != submit.prompt_length as usize {
+            return Err(Error::InvalidArgument("a request that pools has a prompt, and no tokens".into()));
         }
-        let first = match self.requests.get(id).map(|pool| pool.pooling) {
-            Some(Pooling::Mean) => first,
-            Some(Pooling::Last) if completes => end - 1,
-            _ => return false,
+        if self.hidden_size == 0 {
+            return Err(Error::InvalidArgument("steps of this engine have no room for vectors".into()));
+        }
+        terms.samples = false;
+        self.requests.insert(id, Pool { pooling, sum: Vec::new() });
+        Ok(true)
+    }
+
+    /// A mean needs the states of all tokens.
+    fn reusable(&self, id: RequestId) -> u32 {
+        match self.requests.get(id).map(|pool| pool.pooling) {
+            Some(Pooling::Mean) => 0,
+            _ => u32::MAX,
+        }
+    }
+
+    fn begin_step(&mut self) {
+        (self.rows, self.tokens) = (0, 0);
+    }
+
+    fn write(&mut self, row: &StepRow<'_>, out: &mut StepBuffers<'_>) -> Option<Range<usize>> {
+        let Range { start, end } = row.tokens;
+        let first = match self.requests.get(row.request)?.pooling {
+            Pooling::Mean => start,
+            Pooling::Last if row.completes => end - 1,
+            Pooling::Last => return None,
         };
         out.pool_start[self.rows] = self.tokens as i32;
         for (place, token) in out.pool_token[self.tokens..].iter_mut().zip(first..end) {
@@ -90,25 +137,23 @@ impl Pools {
         self.rows += 1;
         self.tokens += end - first;
         out.pool_start[self.rows] = self.tokens as i32;
-        true
+        Some(self.rows - 1..self.rows)
     }
 
-    /// Whether the request's answer is a vector.
-    pub fn pools(&self, id: RequestId) -> bool {
-        self.requests.get(id).is_some()
+    fn end_step(&mut self, header: &mut StepHeader) {
+        header.num_pooled_rows = self.rows as i64;
+        header.num_pooled_tokens = self.tokens as i64;
     }
 
-    /// How many of a request's first tokens may come from the prefix cache: a mean needs the states of all.
-    pub fn reusable(&self, id: RequestId) -> u32 {
-        match self.requests.get(id).map(|pool| pool.pooling) {
-            Some(Pooling::Mean) => 0,
-            _ => u32::MAX,
-        }
+    fn fault(&self, results: &StepBuffers<'_>, own: Range<usize>) -> Option<&'static str> {
+        let finite = self.states(results, own).iter().all(|number| number.is_finite());
+        (!finite).then_some(NOT_FINITE)
     }
 
-    /// Adds the sum of a row's states.
-    pub fn add(&mut self, id: RequestId, states: &[f32]) {
-        let Some(pool) = self.requests.get_mut(id) else { return };
+    /// Adds the sum of the row's states.
+    fn take(&mut self, who: Who, results: &StepBuffers<'_>, own: Range<usize>, _outbox: &mut Outbox) {
+        let states = self.states(results, own);
+        let Some(pool) = self.requests.get_mut(who.id) else { return };
         if pool.sum.is_empty() {
             pool.sum.extend_from_slice(states);
         } else {
@@ -116,48 +161,30 @@ impl Pools {
         }
     }
 
-    /// The vector of a request whose prompt of so many tokens is computed, f32 little-endian; no bytes if it is not
-    /// finite, and `None` of a request that does not pool.
-    pub fn vector(&self, id: RequestId, prompt_length: u32) -> Option<Option<Vec<u8>>> {
+    /// Sends the vector.
+    fn conclude(
+        &mut self,
+        id: RequestId,
+        request: &Request,
+        outbox: &mut Outbox,
+    ) -> Option<std::result::Result<(), &'static str>> {
         let pool = self.requests.get(id)?;
         let count = match pool.pooling {
             Pooling::Last => 1.0,
-            Pooling::Mean => prompt_length as f32,
+            Pooling::Mean => request.prompt_length as f32,
         };
-        let finite = pool.sum.iter().all(|number| number.is_finite());
-        Some(finite.then(|| pool.sum.iter().flat_map(|number| (number / count).to_le_bytes()).collect()))
+        if pool.sum.iter().any(|number| !number.is_finite()) {
+            return Some(Err(NOT_FINITE));
+        }
+        let states = pool.sum.iter().flat_map(|number| (number / count).to_le_bytes()).collect();
+        outbox.extra(request.key, &VectorExtra { states });
+        Some(Ok(()))
     }
 
-    /// A request was preempted: its prompt is computed again.
-    pub fn begin_again(&mut self, id: RequestId) {
+    fn begin_again(&mut self, id: RequestId) {
         if let Some(pool) = self.requests.get_mut(id) {
             pool.sum.clear();
         }
-    }
-}
-
-impl RowFeature for Pools {
-    fn begin(&mut self, id: RequestId, submit: &Submit, tokens: &[u32]) -> Result<()> {
-        let Some(PoolingExtension { pooling }) = submit.extensions.get()? else { return Ok(()) };
-        if submit.max_tokens != 1 || tokens.len() != submit.prompt_length as usize {
-            return Err(Error::InvalidArgument("a request that pools has a prompt, and no tokens".into()));
-        }
-        if self.hidden_size == 0 {
-            return Err(Error::InvalidArgument("steps of this engine have no room for vectors".into()));
-        }
-        self.requests.insert(id, Pool { pooling, sum: Vec::new() });
-        Ok(())
-    }
-
-    fn begin_step(&mut self) {
-        (self.rows, self.tokens) = (0, 0);
-    }
-
-    fn write(&mut self, _row: &SampledRow, _out: &mut StepBuffers<'_>) {}
-
-    fn end_step(&mut self, header: &mut [i64], _record: &mut StepRecord) {
-        header[header::NUM_POOLED_ROWS] = self.rows as i64;
-        header[header::NUM_POOLED_TOKENS] = self.tokens as i64;
     }
 
     fn leave(&mut self, id: RequestId) {

@@ -2,21 +2,23 @@
 //!
 //! ```text
 //!   fill      the step's rows of such requests are noted
-//!   processed, once every step before is committed:
-//!             for each row the tokens that came since it was asked last, and who has left
+//!   fill_late for each row the tokens that came since it was asked last
+//!   take      these, and who has left
 //! ```
 //!
 //! The code sees a request's tokens, so such rows wait for the step before, as those with penalties do. They have no
 //! drafts: behind a draft the tokens are not known. O(new tokens) a row.
 
+use std::ops::Range;
+
 use super::per_request::PerRequest;
-use super::row_feature::{DraftLimits, RowFeature};
-use crate::step::StepRecord;
-use crate::step::buffers::{StepBuffers, header};
-use crate::step::fill::SampledRow;
-use crate::step::sequence_table::{RequestId, SequenceTable};
+use super::row_feature::{DraftLimits, LateStep, Registration, RowFeature, Terms};
+use crate::step::buffers::{StepBuffers, StepHeader};
+use crate::step::rows::{SampledRow, StepRow};
+use crate::step::sequence_table::RequestId;
 use pyengine_base::error::Result;
-use pyengine_messages::{Extension, RequestKey, Submit};
+use pyengine_messages::{Extension, ExtensionKind, RequestKey, Submit};
+use pyengine_telemetry::Stage;
 use serde::{Deserialize, Serialize};
 
 /// Asks for logits processors of the operator.
@@ -30,6 +32,12 @@ pub struct LogitsProcessorsExtension {
 impl Extension for LogitsProcessorsExtension {
     const TAG: &'static str = "logits_processors";
 }
+
+pub(super) const FEATURE: Registration = Registration {
+    takes: &[ExtensionKind::of::<LogitsProcessorsExtension>()],
+    gives: &[],
+    make: |_, _| Box::new(Processors::default()),
+};
 
 /// A request with logits processors of the operator.
 struct Processed {
@@ -58,16 +66,57 @@ pub struct ProcessedRow {
 
 /// The requests whose logits are changed outside.
 #[derive(Default)]
-pub(crate) struct Processors {
+pub struct Processors {
     requests: PerRequest<Processed>,
     /// Of the step that was planned last: request, slot, its generation, logits.
     rows: Vec<(RequestId, u32, u32, usize)>,
+    told: Vec<ProcessedRow>,
     left: Vec<RequestKey>,
 }
 
 impl Processors {
-    /// The rows of the step that was planned last whose sequences still run, and the requests that have left.
-    pub fn processed(&mut self, table: &SequenceTable) -> (Vec<ProcessedRow>, Vec<RequestKey>) {
+    /// The rows of the step that was planned last whose sequences still run, and the requests with such rows that have
+    /// left since the last call. To be called once the planner has filled what comes late.
+    pub fn take(&mut self) -> (Vec<ProcessedRow>, Vec<RequestKey>) {
+        (std::mem::take(&mut self.told), std::mem::take(&mut self.left))
+    }
+}
+
+impl RowFeature for Processors {
+    fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32], _terms: &mut Terms) -> Result<bool> {
+        let Some(LogitsProcessorsExtension { arguments }) = submit.extensions.get()? else {
+            return Ok(false);
+        };
+        let (key, prompt_length) = (submit.key, submit.prompt_length);
+        self.requests.insert(id, Processed { key, asked: arguments, prompt_length, told: 0 });
+        Ok(true)
+    }
+
+    fn limit_drafts(&mut self, _id: RequestId, _drafts: &[u32], limits: &mut DraftLimits) {
+        (limits.host, limits.device) = (0, false);
+    }
+
+    fn begin_step(&mut self) {
+        self.rows.clear();
+        self.told.clear();
+    }
+
+    fn write(&mut self, row: &StepRow<'_>, _out: &mut StepBuffers<'_>) -> Option<Range<usize>> {
+        let SampledRow { first_logit, .. } = row.sampling?;
+        self.rows.push((row.request, row.slot, row.generation, first_logit));
+        None
+    }
+
+    fn end_step(&mut self, header: &mut StepHeader) {
+        header.num_processed_rows = self.rows.len() as i64;
+    }
+
+    fn fill_late(&mut self, step: &LateStep<'_>, _out: &mut StepBuffers<'_>) -> Result<Option<Stage>> {
+        if self.rows.is_empty() {
+            return Ok(None);
+        }
+        step.check_committed()?;
+        let table = step.table;
         let rows = self.rows.drain(..).filter(|row| table.is_current(row.1, row.2));
         let told = rows.filter_map(|(id, slot, _, logit)| {
             let request = self.requests.get_mut(id)?;
@@ -83,42 +132,13 @@ impl Processors {
                 tokens,
             })
         });
-        (told.collect(), std::mem::take(&mut self.left))
-    }
-}
-
-impl RowFeature for Processors {
-    fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32]) -> Result<()> {
-        if let Some(LogitsProcessorsExtension { arguments: asked }) = submit.extensions.get()? {
-            let (key, prompt_length) = (submit.key, submit.prompt_length);
-            self.requests.insert(id, Processed { key, asked, prompt_length, told: 0 });
-        }
-        Ok(())
-    }
-
-    fn limit_drafts(&mut self, id: RequestId, _drafts: &[u32], limits: &mut DraftLimits) {
-        if self.requests.get(id).is_some() {
-            (limits.host, limits.device) = (0, false);
-        }
-    }
-
-    fn begin_step(&mut self) {
-        self.rows.clear();
-    }
-
-    fn write(&mut self, row: &SampledRow, _out: &mut StepBuffers<'_>) {
-        if !self.requests.is_empty() && self.requests.get(row.request).is_some() {
-            self.rows.push((row.request, row.slot, row.generation, row.first_logit));
-        }
-    }
-
-    fn end_step(&mut self, header: &mut [i64], _record: &mut StepRecord) {
-        header[header::NUM_PROCESSED_ROWS] = self.rows.len() as i64;
+        self.told.extend(told);
+        Ok(None)
     }
 
     /// A processor may forbid the token, and is called for each.
-    fn wants_samples(&self, id: RequestId) -> bool {
-        self.requests.get(id).is_some()
+    fn wants_samples(&self, _id: RequestId) -> bool {
+        true
     }
 
     fn leave(&mut self, id: RequestId) {

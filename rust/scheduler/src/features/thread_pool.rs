@@ -51,7 +51,7 @@ unsafe impl Send for Work {}
 unsafe impl Sync for Work {}
 
 impl ThreadPool {
-    /// A pool of so many workers, which may be none.
+    /// A pool of `workers` workers, which may be none.
     pub fn new(workers: usize, name: &str) -> Result<Self> {
         let state = Mutex::new(State { batch: None, closed: false });
         let pool = Self { shared: Arc::new(Shared { state, work: Condvar::new() }), workers };

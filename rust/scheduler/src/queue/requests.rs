@@ -7,10 +7,9 @@ use pyengine_kernels_cpu::sampler::SamplingRow;
 use rustc_hash::FxHashMap;
 
 use super::policy::Ticket;
-use crate::outbox::OutRow;
 use crate::rotation;
 use crate::step::sequence_table::RequestId;
-use pyengine_messages::{FinishReason, RequestKey};
+use pyengine_messages::{FinishReason, RequestKey, TokensRef};
 
 /// Whether a request takes a token, and goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +53,9 @@ pub struct Request {
     pub cached_tokens: Option<u32>,
     /// Microseconds from its arrival to its first admission.
     pub queued_us: u32,
+    /// Draft tokens that were right, and wrong.
+    pub accepted_drafts: u32,
+    pub rejected_drafts: u32,
     /// Clock at its last token; 0 before the first.
     pub last_token_ns: u64,
     /// Its place in the queue.
@@ -85,16 +87,16 @@ impl Request {
         self.salt = rotation::salt_of_long(self.salt);
     }
 
-    /// The facts that its messages carry besides tokens and drafts.
-    pub fn row(&self) -> OutRow {
-        OutRow {
+    /// A message with these new tokens.
+    pub fn row<'a>(&self, tokens: &'a [u32]) -> TokensRef<'a> {
+        TokensRef {
             key: self.key,
-            finish: None,
-            stop_token: None,
+            tokens,
             cached_tokens: self.cached_tokens.unwrap_or(0),
             queued_us: self.queued_us,
-            accepted_drafts: 0,
-            rejected_drafts: 0,
+            accepted_drafts: self.accepted_drafts,
+            rejected_drafts: self.rejected_drafts,
+            ..TokensRef::default()
         }
     }
 }
@@ -163,8 +165,32 @@ impl Requests {
         self.get_mut(id).reusable = reusable;
     }
 
-    /// A request that is there, to change it: only the queue does.
-    pub(super) fn get_mut(&mut self, id: RequestId) -> &mut Request {
+    /// Drafts of a request were verified: how many were right, and how many wrong.
+    pub fn count_drafts(&mut self, id: RequestId, accepted: u32, rejected: u32) {
+        let request = self.get_mut(id);
+        request.accepted_drafts += accepted;
+        request.rejected_drafts += rejected;
+    }
+
+    /// A request gets a place in the sequence table, whose tree had `computed` of its tokens, at `now_ns`. Returns its
+    /// tokens, which lie in the table from now on, and how long it waited if this is the first time.
+    pub fn admit(&mut self, id: RequestId, slot: u32, computed: u32, now_ns: u64) -> (Vec<u32>, Option<u64>) {
+        let request = self.get_mut(id);
+        request.slot = Some(slot);
+        let known = request.tokens.len() as u32;
+        let mut tokens = std::mem::take(&mut request.tokens);
+        tokens.reserve((request.limit - known) as usize);
+        if request.cached_tokens.is_some() {
+            return (tokens, None);
+        }
+        request.cached_tokens = Some(computed.min(request.prompt_length));
+        let waited_ns = now_ns - request.ticket.arrival_ns.min(now_ns);
+        request.queued_us = u32::try_from(waited_ns / 1000).unwrap_or(u32::MAX);
+        (tokens, Some(waited_ns))
+    }
+
+    /// A request that is there, to change it.
+    fn get_mut(&mut self, id: RequestId) -> &mut Request {
         self.slots[id as usize].as_mut().expect("ids live as long as their requests")
     }
 

@@ -1,13 +1,17 @@
 //! The output that a request must have.
 
+use std::sync::Arc;
+
 use super::extensions::asked;
 use super::grammar::Threes;
 use super::model::{STOP_TOKEN, choose, extend, mix};
 use super::penalties::{digest, recount};
 use crate::features::grammars::GrammarExtension;
 use crate::features::pooling::{Pooling, PoolingExtension};
+use crate::features::prompt_logprobs::PromptLogProbsExtension;
+use crate::features::thinking_budget::ThinkingBudgetExtension;
 use pyengine_grammar::Grammar;
-use pyengine_messages::{FinishReason, Submit};
+use pyengine_messages::{FinishReason, Submit, token_ids};
 
 /// A request's features, and the tokens it would have if nothing ever ended it.
 #[derive(Clone)]
@@ -21,6 +25,33 @@ pub(super) fn grammar_length(submit: &Submit) -> Option<u8> {
     asked::<GrammarExtension>(submit).map(|grammar| grammar.description[0])
 }
 
+/// The marks of reasoning: the first opens it, the others close it.
+const MARKS: [u32; 3] = [5, 7, 9];
+/// Tokens that may come before the reasoning is opened.
+const LEAD: usize = 4;
+
+/// Bounds the reasoning of `submit`, which its prompt has opened, or not.
+pub(super) fn budget(tokens: u32, begun: bool) -> ThinkingBudgetExtension {
+    let bytes = |marks: &[u32]| marks.iter().flat_map(|mark| mark.to_le_bytes()).collect();
+    ThinkingBudgetExtension {
+        tokens,
+        open: bytes(&MARKS[..1]),
+        close: bytes(&MARKS[1..]),
+        begun,
+        again: false,
+    }
+}
+
+/// The token that must come behind `answer`, as its thinking budget is spent.
+fn forced(submit: &Submit, answer: &[u32]) -> Option<u32> {
+    let budget = asked::<ThinkingBudgetExtension>(submit)?;
+    let opened = answer.iter().take(LEAD + 1).position(|token| *token == MARKS[0]);
+    let thoughts = &answer[if budget.begun { 0 } else { opened? + 1 }..];
+    let ended = thoughts.iter().position(|token| *token == MARKS[1]).unwrap_or(thoughts.len());
+    let spent = ended >= budget.tokens as usize;
+    MARKS[1..].get(thoughts.len().checked_sub(budget.tokens as usize)?).copied().filter(|_| spent)
+}
+
 impl Expected {
     pub(super) fn new(submit: Submit, prompt: &[u32], resumed: usize, context: usize) -> Self {
         let mut tokens = prompt.to_vec();
@@ -29,7 +60,11 @@ impl Expected {
         for position in prompt.len()..prompt.len() + submit.max_tokens as usize + 8 {
             let free = grammar.as_ref().is_none_or(Grammar::is_terminated);
             let early = position - prompt.len() + 1 < submit.min_tokens as usize;
+            let forced = forced(&submit, &tokens[prompt.len()..]);
             let allows = |token| {
+                if let Some(forced) = forced {
+                    return token == forced;
+                }
                 let follows = grammar.as_ref().is_some_and(|grammar| grammar.allows(token));
                 free || (follows && !(early && token == STOP_TOKEN))
             };
@@ -111,6 +146,13 @@ pub(super) fn scores(prompt: &[u32]) -> Vec<f32> {
         score(chain, pair[1])
     });
     pairs.collect()
+}
+
+/// The scores of the tokens that may follow a prompt.
+pub(super) fn following(prompt: &[u32], wanted: &PromptLogProbsExtension) -> Vec<f32> {
+    let chain = prompt.iter().fold(0, |chain, token| extend(chain, *token));
+    let tokens: Arc<[u32]> = token_ids(&wanted.following);
+    tokens.iter().map(|token| score(chain, *token)).collect()
 }
 
 pub(super) fn sum(states: impl Iterator<Item = [f32; 2]>) -> [f32; 2] {

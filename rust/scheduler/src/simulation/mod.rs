@@ -5,7 +5,8 @@
 //! writes each token's chain into its slot, and then *reads the row's pages*: they must hold exactly the row's
 //! own prefix, token by token, written under the row's own salt. The next token is a hash of that prefix, of the
 //! seed, of the position and of its penalties, so that any wrong page, position or feed changes the output, and the output that
-//! each request must have can be computed without any scheduler.
+//! each request must have can be computed without any scheduler. Where layers have states, a state is such a chain, too, and
+//! tokens are hashes of it: one that is restored from elsewhere, or takes in a wrong draft, changes the output.
 
 mod cases;
 mod device;
@@ -20,6 +21,7 @@ mod row;
 mod sampling;
 mod setup;
 mod sharing;
+mod states;
 mod streams;
 mod verify;
 mod world;

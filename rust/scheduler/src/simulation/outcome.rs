@@ -23,7 +23,7 @@ pub(super) struct Outcome {
 /// A row of a computed step.
 #[derive(Clone)]
 pub(super) struct RowTrace {
-    // Where it found the KV before its own tokens, and where it wrote theirs.
+    // Where it found the KV before its own tokens, and where it wrote theirs; states are behind all cells.
     pub(super) read: Vec<usize>,
     pub(super) written: Vec<usize>,
     // Its logits, none if it did not sample.
@@ -53,6 +53,6 @@ impl Device {
                 }
             }
         }
-        spoiled.into_iter().for_each(|cell| self.cells[cell] = None);
+        spoiled.into_iter().for_each(|cell| self.lose(cell));
     }
 }

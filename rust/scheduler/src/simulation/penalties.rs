@@ -6,8 +6,8 @@ use pyengine_kernels_cpu::sampler::SamplingRow;
 use super::extensions::{ask, asked};
 use super::model::{VOCABULARY, mix};
 use crate::features::penalties::PenaltiesExtension;
-use crate::queue::submit::token_ids;
 use pyengine_messages::Submit;
+use pyengine_messages::token_ids;
 
 /// The penalties of a request.
 #[derive(Debug, Clone)]

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
+use super::expected::budget;
 use super::extensions::ask;
 use super::model::prompt;
 use super::penalties::{PenaltyRules, penalty_rules};
@@ -31,10 +32,12 @@ pub(super) enum Event {
         tenant: u64,
         salt: u64,
         grammar: Option<u8>,
+        // With a thinking budget, whose reasoning the prompt has opened, or not; without a grammar.
+        thinking: Option<(u32, bool)>,
         penalties: Option<Box<PenaltyRules>>,
         logprobs: Option<u8>,
         pooling: Option<Pooling>,
-        prompt_logprobs: Option<(u8, u8)>,
+        prompt_logprobs: Option<(u8, u8, u8)>,
     },
     Deadline {
         after_ns: u64,
@@ -57,11 +60,12 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
     let grammar = prop_oneof![3 => Just(None), 1 => (0..30u8).prop_map(Some)];
     let pooling =
         prop_oneof![6 => Just(None), 1 => Just(Some(Pooling::Last)), 1 => Just(Some(Pooling::Mean))];
+    let thinking = prop::option::weighted(0.3, (0..12u32, any::<bool>()));
     let logprobs = prop::option::of(0..3u8);
-    let prompts = prop::option::weighted(0.3, (0..3u8, 0..30u8));
-    let others = (logprobs, pooling, prompts);
+    let prompts = prop::option::weighted(0.3, (0..3u8, 0..30u8, 0..4u8));
+    let others = (logprobs, pooling, prompts, thinking);
     let submit = (submit, grammar, prop::option::of(penalty_rules().prop_map(Box::new)), others).prop_map(
-        |(submit, grammar, penalties, (logprobs, pooling, prompt_logprobs))| {
+        |(submit, grammar, penalties, (logprobs, pooling, prompt_logprobs, thinking))| {
             let (family, length, max, min, resumed, class, tenant, salt) = submit;
             let resumed = resumed.saturating_sub(3);
             Event::Submit {
@@ -74,6 +78,7 @@ pub(super) fn event() -> impl Strategy<Value = Event> {
                 tenant,
                 salt,
                 grammar,
+                thinking: thinking.filter(|_| grammar.is_none()),
                 penalties,
                 logprobs,
                 pooling,
@@ -110,6 +115,11 @@ pub(super) fn groups() -> impl Strategy<Value = Vec<Group>> {
     ]
 }
 
+/// Some models have states: pages of one, how many have room, and blocks from one snapshot to the next.
+pub(super) fn states() -> impl Strategy<Value = Option<(usize, usize, usize)>> {
+    prop::option::weighted(0.4, (1..7usize, 1..9usize, 0..4usize))
+}
+
 pub(super) fn setup() -> impl Strategy<Value = Setup> {
     let sizes = (1..6usize, 2..24usize, any::<bool>(), 1..8usize, 1..24usize);
     let beside = prop_oneof![2 => Just(0), 1 => 1..12usize];
@@ -118,13 +128,15 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
         2 => Just(Drafts::Off),
         1 => (1..6usize).prop_map(Drafts::Host),
         1 => (1..6usize).prop_map(Drafts::Device),
-        2 => (1..6usize).prop_map(Drafts::Ahead),
+        2 => (1..6usize).prop_map(Drafts::Model),
     ];
     let short_context = prop_oneof![2 => Just(0), 1 => 1..60usize];
-    (sizes, bounds, 0..3u32, drafts, 64..200usize, groups(), short_context).prop_map(
-        |(sizes, bounds, horizon, drafts, max_penalties, groups, short_context)| {
-            // As many pages as so many blocks have in all groups.
+    (sizes, bounds, 0..3u32, drafts, 64..200usize, groups(), short_context, states()).prop_map(
+        |(sizes, bounds, horizon, drafts, max_penalties, mut groups, short_context, states)| {
+            // The pages of these blocks in all groups, and of these states.
             let tables: usize = groups.iter().map(|group| group.tables).sum();
+            let (state, slots, interval) = states.unwrap_or_default();
+            groups.extend((state > 0).then_some(Group::state(state)));
             let (block_size, num_blocks, prefix_cache, max_sequences, max_tokens) = sizes;
             let (
                 max_rows,
@@ -136,7 +148,7 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
             ) = bounds;
             Setup {
                 block_size,
-                num_blocks: num_blocks * tables,
+                num_blocks: num_blocks * tables + slots * state,
                 groups,
                 prefix_cache,
                 max_sequences,
@@ -152,6 +164,7 @@ pub(super) fn setup() -> impl Strategy<Value = Setup> {
                 drafts,
                 max_penalties,
                 short_context,
+                snapshot_interval: interval * block_size,
             }
         },
     )
@@ -169,6 +182,7 @@ pub(super) fn happen(world: &mut World, event: &Event) {
             tenant,
             salt,
             grammar,
+            thinking,
             ref penalties,
             logprobs,
             pooling: None,
@@ -183,15 +197,19 @@ pub(super) fn happen(world: &mut World, event: &Event) {
                 if let Some(length) = grammar {
                     ask(submit, &GrammarExtension { description: vec![length], close: false });
                 }
+                if let Some((tokens, begun)) = thinking {
+                    ask(submit, &budget(tokens, begun));
+                }
                 if let Some(penalties) = penalties {
                     (**penalties).clone().ask(submit);
                 }
                 if let Some(count) = logprobs {
                     ask(submit, &LogProbsExtension { count });
                 }
-                if let Some((count, first)) = prompt_logprobs {
+                if let Some((count, first, tokens)) = prompt_logprobs {
                     let first = u32::from(first).min(length as u32 - 1);
-                    ask(submit, &PromptLogProbsExtension { count, first });
+                    let following = (0..u32::from(tokens)).flat_map(u32::to_le_bytes).collect();
+                    ask(submit, &PromptLogProbsExtension { count, first, following });
                 }
             });
         }
@@ -287,8 +305,9 @@ proptest! {
 #[test]
 fn random_work_reaches_every_way_to_end_and_preemption() {
     let mut runner = TestRunner::deterministic();
-    let mut sums: HashMap<&str, u64> = HashMap::new();
-    let (mut cut, mut vectors, mut moved, mut unmoved) = (0, 0, 0, 0);
+    let mut sums: HashMap<String, u64> = HashMap::new();
+    let (mut cut, mut vectors) = (0, 0);
+    let (mut restored, mut snapshots, mut pending) = (0, 0, 0);
     for _ in 0..440 {
         let example = (setup(), prop::collection::vec(event(), 1..120)).new_tree(&mut runner).unwrap();
         let (setup, events) = example.current();
@@ -297,8 +316,9 @@ fn random_work_reaches_every_way_to_end_and_preemption() {
         world.finish();
         world.planner.stats().into_iter().for_each(|(name, count)| *sums.entry(name).or_default() += count);
         cut += world.cut_in_verification;
-        moved += world.device.moved;
-        unmoved += world.device.assuming - world.device.moved;
+        restored += world.device.states.restored;
+        snapshots += world.device.states.taken;
+        pending += world.device.states.accepted;
         vectors += world.streams.values().filter(|stream| !stream.vector.is_empty()).count();
     }
     for name in ["preemptions", "prefix_hits", "cached_tokens", "steps"] {
@@ -306,10 +326,7 @@ fn random_work_reaches_every_way_to_end_and_preemption() {
     }
     assert!(sums["certain_tokens"] >= 10, "{sums:?}");
     assert!(vectors >= 100, "{vectors} vectors");
-    assert!(
-        moved >= 50 && unmoved >= 50,
-        "{moved} rows were moved back, {unmoved} were where they should be"
-    );
+    assert!(restored >= 20 && snapshots >= 500 && pending >= 500, "{restored} {snapshots} {pending}");
     assert!(cut >= 10, "{cut} ended while drafts of theirs were verified");
     for name in ["stop", "length", "abort", "timeout", "overloaded", "error"] {
         assert!(sums[format!("finished_{name}").as_str()] >= 20, "{name}: {sums:?}");

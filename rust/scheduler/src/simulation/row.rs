@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::device::Device;
 use super::expected::Expected;
-use crate::step::buffers::{StepBuffers, header};
+use crate::step::buffers::StepBuffers;
 
 pub(super) struct Row<'a> {
     pub(super) number: usize,
@@ -46,7 +46,7 @@ impl Device {
         step: &'a StepBuffers<'_>,
         owner: &impl Fn(u32) -> Expected,
     ) -> Vec<Row<'a>> {
-        let rows = 0..step.header[header::NUM_ROWS] as usize;
+        let rows = 0..step.header.num_rows as usize;
         rows.map(|number| self.row(step, number, owner(step.row_sequence[number] as u32))).collect()
     }
 
@@ -54,7 +54,7 @@ impl Device {
         let (tokens, length, rotation) = self.span(step, number);
         let is_short = self.short_context == 0 || length <= self.short_context;
         assert!(rotation > 0 || is_short, "short rotations reach so far");
-        let sampled = step.header[header::NUM_SAMPLED] as usize;
+        let sampled = step.header.num_sampled as usize;
         let sampling = step.sample_rows[..sampled].iter().position(|row| *row as usize == number);
         let logits =
             sampling.map_or(0..0, |at| step.logit_start[at] as usize..step.logit_start[at + 1] as usize);
@@ -96,9 +96,7 @@ impl Device {
         let kept = step.kv_length[table * self.layout.max_rows() + row] as usize;
         let indptr = &step.page_indptr[table * (self.layout.max_rows() + 1) + row..];
         let pages = &step.page_indices[indptr[0] as usize..indptr[1] as usize];
-        let most = kept + step.assumed_drafts[row] as usize;
-        let needed = kept.div_ceil(self.block_size)..=most.div_ceil(self.block_size);
-        assert!(needed.contains(&pages.len()), "pages cover the row's KV");
+        assert_eq!(pages.len(), kept.div_ceil(self.block_size), "pages cover the row's KV");
         let before = length - kept;
         assert!(before.is_multiple_of(self.block_size));
         let unseen = self.windows[table].map_or(0, |window| (length - queries + 1).saturating_sub(window));

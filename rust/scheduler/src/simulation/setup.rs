@@ -24,6 +24,7 @@ pub(super) struct Setup {
     pub(super) drafts: Drafts,
     pub(super) max_penalties: usize,
     pub(super) short_context: usize,
+    pub(super) snapshot_interval: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -31,16 +32,16 @@ pub(super) enum Drafts {
     Off,
     // The client's prediction: every fifth token of it is wrong.
     Host(usize),
-    // The device's draft model, besides the others or alone; then rows may follow drafts in flight.
+    // The device's draft model, besides the others or alone.
     Device(usize),
-    Ahead(usize),
+    Model(usize),
 }
 
 impl Drafts {
     pub(super) fn most(self) -> usize {
         match self {
             Self::Off => 0,
-            Self::Host(most) | Self::Device(most) | Self::Ahead(most) => most,
+            Self::Host(most) | Self::Device(most) | Self::Model(most) => most,
         }
     }
 }
@@ -64,5 +65,6 @@ pub(super) fn roomy() -> Setup {
         drafts: Drafts::Off,
         max_penalties: 64,
         short_context: 0,
+        snapshot_interval: 0,
     }
 }

@@ -7,9 +7,10 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use super::model::{VOCABULARY, mix};
-use super::random::{Event, happen};
+use super::random::{Event, happen, states};
 use super::setup::{Setup, roomy};
 use super::world::World;
+use pyengine_kv_allocator::Group;
 use pyengine_messages::{FinishReason, Message, RequestKey};
 
 /// A prompt that begins like the others of its `family`, up to `shared` tokens.
@@ -149,22 +150,29 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
 
 fn troubled() -> impl Strategy<Value = (Setup, Vec<Turn>)> {
     let sizes = (2..5usize, 30..120usize, 8..60usize, 2..12usize);
-    (sizes, 0..16usize, 0..3usize, turns()).prop_map(|(sizes, prefill_chunk, depth, turns)| {
-        let (block_size, num_blocks, max_tokens, max_sequences) = sizes;
-        let setup = Setup {
-            block_size,
-            num_blocks,
-            max_sequences,
-            max_tokens,
-            prefill_chunk,
-            depth,
-            max_rows: 12,
-            max_pages: 400,
-            horizon: 2,
-            ..roomy()
-        };
-        (setup, turns)
-    })
+    (sizes, 0..16usize, 0..3usize, turns(), states()).prop_map(
+        |(sizes, prefill_chunk, depth, turns, states)| {
+            let (state, slots, interval) = states.unwrap_or_default();
+            let (block_size, num_blocks, max_tokens, max_sequences) = sizes;
+            let setup = Setup {
+                block_size,
+                num_blocks: num_blocks + slots * state,
+                groups: std::iter::once(Group::FULL)
+                    .chain((state > 0).then_some(Group::state(state)))
+                    .collect(),
+                snapshot_interval: interval * block_size,
+                max_sequences,
+                max_tokens,
+                prefill_chunk,
+                depth,
+                max_rows: 12,
+                max_pages: 400,
+                horizon: 2,
+                ..roomy()
+            };
+            (setup, turns)
+        },
+    )
 }
 
 /// Returns how many began again because what they had built on went wrong.

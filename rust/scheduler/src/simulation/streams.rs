@@ -4,8 +4,9 @@ use super::extensions::asked;
 use super::model::logprob;
 use super::world::World;
 use crate::features::logprobs::LogProbsExtension;
-use crate::features::prompt_logprobs::PromptLogProbsExtension;
-use pyengine_messages::{FinishReason, Message};
+use crate::features::pooling::VectorExtra;
+use crate::features::prompt_logprobs::{PromptLogProbsExtension, PromptLogProbsExtra};
+use pyengine_messages::{FinishReason, Message, RequestExtra};
 
 /// Messages of one request in the detokenizer's mailbox.
 #[derive(Default, Debug)]
@@ -33,17 +34,19 @@ impl World {
                         self.cut.insert(notice.key, FinishReason::Refused);
                     }
                 }
-                Message::Pooled(pooled) => {
-                    let stream = self.streams.get_mut(&pooled.key).expect("announced before its vector");
-                    assert!(stream.finish.is_none() && stream.vector.is_empty());
-                    let words = pooled.vector.as_chunks::<4>().0;
-                    stream.vector = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
-                }
-                Message::PromptLogProbs(scored) => {
-                    let stream = self.streams.get_mut(&scored.key).expect("announced before its prompt");
-                    let submit = &self.expected[&scored.key].submit;
+                Message::Extra(RequestExtra { key, extra }) => {
+                    let stream = self.streams.get_mut(&key).expect("announced before its extras");
+                    assert!(stream.finish.is_none());
+                    if let Some(VectorExtra { states }) = extra.get().unwrap() {
+                        assert!(stream.vector.is_empty());
+                        let words = states.as_chunks::<4>().0;
+                        stream.vector = words.iter().map(|word| f32::from_le_bytes(*word)).collect();
+                        continue;
+                    }
+                    let scored: PromptLogProbsExtra = extra.get().unwrap().expect("there are no others");
+                    let submit = &self.expected[&key].submit;
                     let known = submit.tokens.len() / 4 - submit.prompt_length as usize;
-                    assert!(stream.finish.is_none() && stream.tokens.len() == known, "before its tokens");
+                    assert!(stream.tokens.len() == known, "before its tokens");
                     let wanted: PromptLogProbsExtension = asked(submit).unwrap();
                     let size = 8 + 8 * usize::from(wanted.count);
                     assert!(scored.records.len().is_multiple_of(size));

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::expected::{scores, vector};
+use super::expected::{following, scores, vector};
 use super::extensions::asked;
 use super::world::World;
 use crate::features::pooling::PoolingExtension;
@@ -29,7 +29,10 @@ impl World {
             assert_eq!(stream.vector, wanted, "{key:?}");
             let scores = match asked::<PromptLogProbsExtension>(&expected.submit) {
                 Some(wanted) => {
-                    scores(&expected.tokens[..prompt]).split_off((wanted.first as usize).min(prompt - 1))
+                    let first = (wanted.first as usize).min(prompt - 1);
+                    let mut all = scores(&expected.tokens[..prompt]).split_off(first);
+                    all.extend(following(&expected.tokens[..prompt], &wanted));
+                    all
                 }
                 None => Vec::new(),
             };

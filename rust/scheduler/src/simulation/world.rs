@@ -11,9 +11,12 @@ use super::grammar::Slow;
 use super::model::{STOP_TOKEN, rules};
 use super::outcome::Outcome;
 use super::setup::{Drafts, Setup};
+use super::states::States;
 use super::streams::Stream;
-use crate::features::drafts::PredictionExtension;
-use crate::step::buffers::{MAX_LOGPROBS, header};
+use crate::features::grammars::Grammars;
+use crate::features::prediction::PredictionExtension;
+use crate::lifecycle::Lifecycle;
+use crate::step::buffers::MAX_LOGPROBS;
 use pyengine_base::error::{Error, Result};
 use pyengine_kv_allocator::KvAllocator;
 use pyengine_messages::{FinishReason, Message, RequestKey, Submit};
@@ -31,15 +34,14 @@ pub(super) struct World {
     pub(super) inbox: VecDeque<Vec<u8>>,
     pub(super) expected: HashMap<RequestKey, Expected>,
     pub(super) streams: HashMap<RequestKey, Stream>,
-    // Ended from outside: the output is any prefix of what it would have been.
+    // Ended from outside: the output is any prefix of the whole one.
     pub(super) cut: HashMap<RequestKey, FinishReason>,
     pub(super) now_ns: u64,
     pub(super) next: u64,
     // How many began again because what they had built on went wrong.
     pub(super) retracted: u64,
-    // How often a sequence was ended from outside, and preempted, while the device verified drafts of it.
+    // How often a sequence was ended from outside while the device verified drafts of it.
     pub(super) cut_in_verification: u64,
-    pub(super) preempted_in_verification: u64,
 }
 
 impl World {
@@ -50,8 +52,9 @@ impl World {
         let layout =
             StepLayout::new(setup.max_tokens, setup.max_rows, setup.max_pages, setup.drafts.most(), 64)
                 .unwrap()
-                .with_tables(windows.clone().count())
+                .with_tables(windows.clone().count().max(1))
                 .unwrap()
+                .with_states(kv.has_states())
                 .with_hidden_size(2)
                 .with_max_penalties(setup.max_penalties);
         let ring = Arc::new(Mutex::new((VecDeque::new(), usize::MAX)));
@@ -72,34 +75,32 @@ impl World {
             prefill_chunk: setup.prefill_chunk,
             prefill_beside_decodes: setup.prefill_beside_decodes,
             short_context: setup.short_context,
+            snapshot_interval: setup.snapshot_interval,
         };
         let planner = Planner::new(config, layout, &kv, sink, 1 << 16, Timeline::silent());
         let mut planner = planner.unwrap();
-        planner.queue.set_horizon(setup.horizon);
-        planner.set_compiler(Box::<Slow>::default(), vec![STOP_TOKEN]).unwrap();
+        planner.lifecycle.queue.set_horizon(setup.horizon);
+        planner.feature::<Grammars>().set_compiler(Box::<Slow>::default(), vec![STOP_TOKEN]).unwrap();
         if setup.drafts != Drafts::Off {
             let wanted = |source| match setup.drafts {
-                Drafts::Ahead(_) => source == Source::DraftModel,
+                Drafts::Model(_) => source == Source::DraftModel,
                 Drafts::Device(_) => true,
                 Drafts::Off | Drafts::Host(_) => source != Source::DraftModel,
             };
-            let moves = matches!(setup.drafts, Drafts::Ahead(_));
             let config = SpeculationConfig {
                 sources: Source::ALL.iter().copied().filter(|&source| wanted(source)).collect(),
                 max_draft: setup.drafts.most(),
                 adaptive: false,
             };
-            planner.set_speculation(config, moves);
+            planner.set_speculation(config);
         }
         let device = Device {
             block_size: setup.block_size,
             cells: vec![None; setup.num_blocks * setup.block_size],
+            states: States::new(&kv, setup.block_size),
             layout,
             windows: windows.collect(),
             last_token: vec![u32::MAX; setup.max_sequences],
-            accepted: vec![0; setup.max_sequences],
-            assuming: 0,
-            moved: 0,
             results: VecDeque::new(),
             short_context: setup.short_context,
         };
@@ -119,7 +120,6 @@ impl World {
             next: 0,
             retracted: 0,
             cut_in_verification: 0,
-            preempted_in_verification: 0,
         }
     }
 
@@ -163,7 +163,7 @@ impl World {
 
     /// The requests whose drafts are in a step in flight.
     pub(super) fn verified(&self) -> Vec<RequestKey> {
-        let Planner { steps, requests, .. } = &self.planner;
+        let Planner { steps, lifecycle: Lifecycle { requests, .. }, .. } = &self.planner;
         let (in_flight, table) = (steps.in_flight(), steps.table());
         let rows = in_flight.iter().flat_map(|step| &step.rows);
         let verified = rows.filter(|row| row.drafts > 0 && table.is_current(row.slot, row.generation));
@@ -181,7 +181,7 @@ impl World {
         };
         let others = self.planner.drain(&mut self.kv, receive, self.now_ns).unwrap();
         assert!(others.is_empty());
-        let gone = verified.iter().filter(|key| self.planner.requests.find(**key).is_none());
+        let gone = verified.iter().filter(|key| self.planner.lifecycle.requests.find(**key).is_none());
         self.cut_in_verification += gone.count() as u64;
         self.check();
     }
@@ -192,45 +192,34 @@ impl World {
     }
 
     pub(super) fn plan(&mut self) -> usize {
-        let verified = self.verified();
         // SAFETY: every byte of a u64 is a u8.
         let bytes = unsafe { self.words.align_to_mut::<u8>() }.1;
         let rows = self.planner.plan(&mut self.kv, bytes, self.now_ns).unwrap();
-        let waits = |key: &&RequestKey| {
-            let id = self.planner.requests.find(**key);
-            id.is_some_and(|id| self.planner.requests.get(id).slot.is_none())
-        };
-        self.preempted_in_verification += verified.iter().filter(waits).count() as u64;
         let steps = &self.planner.steps;
         let (decodes, beside) = (steps.decodes().len(), self.setup.prefill_beside_decodes);
         if rows > 0 && decodes > 0 && beside > 0 {
             let prompts: usize = steps.prefills().iter().map(|grant| grant.count as usize).sum();
             assert!(
-                prompts <= beside.max(3 * self.planner.requests.len()),
+                prompts <= beside.max(3 * self.planner.lifecycle.requests.len()),
                 "{prompts} beside {decodes} decodes"
             );
         }
         if rows > 0 {
             let view = self.planner.layout.view(bytes).unwrap();
-            assert_eq!(view.header[header::NUM_ROWS] as usize, rows);
-            let constrained =
-                view.header[header::NUM_MASKED_LOGITS] > 0 || view.header[header::NUM_PENALIZED_ROWS] > 0;
+            assert_eq!(view.header.num_rows as usize, rows);
+            let header = &view.header;
+            let late = [header.num_masked_logits, header.num_penalized_rows, header.num_processed_rows];
+            let constrained = late.iter().any(|number| *number > 0);
             let owners: HashMap<u32, RequestKey> = view.row_sequence[..rows]
                 .iter()
                 .map(|slot| (*slot as u32, self.planner.steps.table().request[*slot as usize]))
-                .map(|(slot, request)| (slot, self.planner.requests.get(request).key))
+                .map(|(slot, request)| (slot, self.planner.lifecycle.requests.get(request).key))
                 .collect();
             while constrained && self.commit() {}
             // SAFETY: as above.
             let bytes = unsafe { self.words.align_to_mut::<u8>() }.1;
-            let filled = self.planner.fill_masks(bytes).unwrap();
+            self.planner.fill_late(bytes).unwrap();
             let view = self.planner.layout.view(bytes).unwrap();
-            assert_eq!(view.header[header::NUM_MASKS] as usize, filled);
-            // SAFETY: as above.
-            let bytes = unsafe { self.words.align_to_mut::<u8>() }.1;
-            let penalties = self.planner.fill_penalties(bytes).unwrap();
-            let view = self.planner.layout.view(bytes).unwrap();
-            assert_eq!(view.header[header::NUM_PENALTIES] as usize, penalties);
             self.device.run(view, |slot| self.expected[&owners[&slot]].clone());
         }
         self.check();
@@ -263,7 +252,7 @@ impl World {
         let bytes = unsafe { self.results.align_to_mut::<u8>() }.1;
         let results = layout.view(bytes).unwrap();
         let oldest = self.planner.steps.in_flight().front().map_or(0, |record| record.number);
-        results.header[header::STEP_ID] = (oldest + ahead) as i64;
+        results.header.step_id = (oldest + ahead) as i64;
         results.sampled_tokens[..outcome.tokens.len()].copy_from_slice(&outcome.tokens);
         results.sampled_counts[..outcome.counts.len()].copy_from_slice(&outcome.counts);
         results.pooled[..outcome.pooled.len()].copy_from_slice(&outcome.pooled);
@@ -282,7 +271,7 @@ impl World {
     pub(super) fn fail(&mut self) {
         for outcome in std::mem::take(&mut self.device.results) {
             let written = outcome.rows.into_iter().flat_map(|row| row.written);
-            written.for_each(|cell| self.device.cells[cell] = None);
+            written.for_each(|cell| self.device.lose(cell));
             self.fail_step();
         }
     }
@@ -308,7 +297,7 @@ impl World {
 
     /// Whose row of the oldest step that is, if the request still has a use for it.
     fn owner(&self, row: usize) -> Option<RequestKey> {
-        let Planner { steps, requests, .. } = &self.planner;
+        let Planner { steps, lifecycle: Lifecycle { requests, .. }, .. } = &self.planner;
         let (in_flight, table) = (steps.in_flight(), steps.table());
         let row = &in_flight[0].rows[row];
         let current = table.is_current(row.slot, row.generation);
@@ -376,7 +365,7 @@ impl World {
     }
 }
 
-/// Writes the two most likely tokens of each of so many logits, and their log-probabilities: the numbers from 0 on.
+/// Writes the two most likely tokens of each logits row, and their log-probabilities: the numbers from 0 on.
 fn fill_top(tokens: &mut [i32], logprobs: &mut [f32], logits: usize) {
     for number in 0..2 * logits {
         let place = number / 2 * MAX_LOGPROBS + number % 2;

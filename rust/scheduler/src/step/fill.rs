@@ -8,27 +8,12 @@
 //!
 //! O(tokens + pages) of the step; no allocation in steady state.
 
-use super::buffers::{StepBuffers, StepLayout, header};
-use super::sequence_table::RequestId;
-use super::{Grant, RowRecord, StepRecord, Steps};
+use super::Steps;
+use super::buffers::{StepBuffers, StepHeader};
+use super::layout::StepLayout;
+use super::rows::{Grant, RowRecord, SampledRow, StepRecord, StepRow};
 use crate::features::Features;
 use pyengine_kv_allocator::{KvAllocator, PageId};
-
-/// A row that samples, as the features see it.
-pub(crate) struct SampledRow {
-    pub slot: u32,
-    pub generation: u32,
-    pub request: RequestId,
-    /// Its index among the sampling rows.
-    pub at: usize,
-    /// The first of its logits: there is one, and one more for each draft.
-    pub first_logit: usize,
-    /// The first of its drafts among the step's tokens.
-    pub first_draft: usize,
-    pub drafts: u32,
-    /// The device fills its drafts in.
-    pub on_device: bool,
-}
 
 impl Steps {
     /// Writes the granted rows into the step's buffers and its record.
@@ -44,21 +29,28 @@ impl Steps {
         out.query_start[0] = 0;
         out.page_indptr[0] = 0;
         features.begin_step();
+        let drafts: usize = self.decodes.iter().map(|grant| grant.drafts as usize).sum();
+        out.clear(self.decodes.len() + self.prefills.len() + drafts);
         for at in 0..self.decodes.len() {
             self.fill_row(kv, out, record, &mut tally, features, self.decodes[at]);
         }
         for at in 0..self.prefills.len() {
             self.fill_row(kv, out, record, &mut tally, features, self.prefills[at]);
         }
-        if layout.tables() > 1 || kv.groups().len() > 1 {
+        if !kv.blocks_are_pages() {
             self.fill_tables(kv, layout, out, record, &mut tally);
         }
         record.num_sampled = tally.sampled;
         record.num_logits = tally.logits;
         out.logit_start[tally.sampled] = tally.logits as i32;
-        fill_header(out.header, &tally, record.rows.len(), self.decodes.len());
-        out.header[header::STEP_ID] = record.number as i64;
-        features.end_step(out.header, record);
+        *out.header = StepHeader {
+            step_id: record.number as i64,
+            num_rows: record.rows.len() as i64,
+            num_decode_rows: self.decodes.len() as i64,
+            ..tally.header()
+        };
+        features.end_step(out.header);
+        record.drafts = self.proposer.end_step(tally.device_drafts);
         layout.forget_results(out);
     }
 
@@ -74,7 +66,7 @@ impl Steps {
     ) {
         let Grant { slot, count, drafts, segments, .. } = grant;
         let row = record.rows.len();
-        self.fill_tokens(out, tally, features, grant);
+        self.fill_tokens(out, tally, grant);
         self.fill_cache(kv, out, tally, row, grant);
         tally.tokens += count as usize;
         tally.longest_query = tally.longest_query.max(count as usize);
@@ -85,20 +77,12 @@ impl Steps {
         let (start, end) = (progress.planned, progress.planned + count);
         let completes = end - drafts == progress.reach();
         progress.planned = end;
-        progress.assumed = progress.drafted;
         progress.drafted += drafts;
-        out.assumed_drafts[row] = progress.assumed as i32;
-        tally.moved += usize::from(progress.assumed > 0);
         progress.pending += u32::from(completes);
-        let request = self.table.request[slot as usize];
         let samples = completes && self.table.samples[slot as usize];
-        let tokens = (tally.tokens - count as usize, tally.tokens);
-        let pooled = features.pooling.write_row(request, tokens, completes, out);
-        let known = &self.table.tokens[slot as usize];
-        let scored = features.prompts.write_row(request, tokens.0, start..end, known, out);
         let generation = self.table.generation(slot);
         let block_size = self.block_size as u32;
-        let publishes = row >= self.decodes.len() && start / block_size < end / block_size;
+        let fills_up = row >= self.decodes.len() && start / block_size < end / block_size;
         record.rows.push(RowRecord {
             slot,
             generation,
@@ -107,17 +91,23 @@ impl Steps {
             segments,
             completes,
             samples,
-            pooled,
-            scored,
-            publishes,
+            publishes: fills_up || self.states.exist(),
         });
-        if samples {
-            self.fill_sampling(out, tally, features, row, grant);
-        }
+        let row_of_features = StepRow {
+            slot,
+            generation,
+            request: self.table.request[slot as usize],
+            tokens: tally.tokens - count as usize..tally.tokens,
+            start,
+            known: &self.table.tokens[slot as usize],
+            completes,
+            sampling: samples.then(|| self.fill_sampling(out, tally, row, grant)),
+        };
+        features.write(&row_of_features, row, out, &mut record.outputs);
     }
 
     /// The row's input: tokens that the host knows or else the one that the device feeds, then drafts.
-    fn fill_tokens(&self, out: &mut StepBuffers<'_>, tally: &mut Tally, features: &Features, grant: Grant) {
+    fn fill_tokens(&self, out: &mut StepBuffers<'_>, tally: &mut Tally, grant: Grant) {
         let at = grant.slot as usize;
         let progress = &self.table.progress[at];
         let (start, known) = (progress.planned as usize, progress.known as usize);
@@ -127,7 +117,7 @@ impl Steps {
         let end = start + own.len();
         let values = &self.table.tokens[at][start.min(known)..end.min(known)];
         own.iter_mut().zip(values).for_each(|(token_id, token)| *token_id = *token as i32);
-        fill_drafts(places, features.drafts.tokens(), grant);
+        fill_drafts(places, self.proposer.tokens(), grant);
         if end > known {
             // Only the newest token can be unknown, and it is the one that `last_token` holds.
             let newest = tokens.start + (count - drafts) - 1;
@@ -138,8 +128,8 @@ impl Steps {
         }
     }
 
-    /// Where the row's tokens are in their sequence and in the KV cache, and the blocks that the row reads. Of several page
-    /// tables, [`fill_tables`](Self::fill_tables) fills all.
+    /// Where the row's tokens are in their sequence and in the KV cache, and the blocks that the row reads. Where
+    /// these are not pages, [`fill_tables`](Self::fill_tables) fills all page tables.
     fn fill_cache(
         &self,
         kv: &KvAllocator,
@@ -158,7 +148,7 @@ impl Steps {
         places.for_each(|(place, position)| *place = position as i32);
         fill_slots(&mut out.slot_mapping[tokens], start, self.block_size, |block| blocks[block]);
         let pages = end.div_ceil(self.block_size);
-        if kv.groups().len() == 1 {
+        if kv.blocks_are_pages() {
             let page_indices = &mut out.page_indices[tally.pages..tally.pages + pages];
             page_indices.iter_mut().zip(blocks).for_each(|(page, block)| *page = *block as i32);
         }
@@ -183,6 +173,8 @@ impl Steps {
         tally: &mut Tally,
     ) {
         tally.pages = 0;
+        // Where no layer attends there is a table of no pages.
+        out.page_indptr[..=record.rows.len()].fill(0);
         let groups = kv.groups().iter().enumerate();
         let tables = groups.flat_map(|(group, of)| std::iter::repeat_n(group, of.tables));
         for (table, group) in tables.enumerate() {
@@ -208,38 +200,29 @@ impl Steps {
         }
     }
 
-    /// How a row samples: from which logits, by which rules, and what its features bring.
+    /// How a row samples: from which logits, and by which rules.
     fn fill_sampling(
         &self,
         out: &mut StepBuffers<'_>,
         tally: &mut Tally,
-        features: &mut Features,
         row: usize,
         grant: Grant,
-    ) {
-        let Grant { slot, drafts, on_device, .. } = grant;
-        let at = slot as usize;
-        let first_logit = tally.logits;
-        fill_logits(out, tally, drafts as usize);
-        let sampling = SampledRow {
-            slot,
-            generation: self.table.generation(slot),
-            request: self.table.request[at],
-            at: tally.sampled,
-            first_logit,
-            first_draft: tally.tokens - drafts as usize,
-            drafts,
-            on_device,
-        };
-        features.write(&sampling, out);
-        let position = (self.table.progress[at].planned - drafts) as usize;
+    ) -> SampledRow {
+        let Grant { slot, on_device, .. } = grant;
+        let (at, drafts) = (slot as usize, grant.drafts as usize);
+        let sampling = SampledRow { first_logit: tally.logits, first_draft: tally.tokens - drafts, drafts };
+        fill_logits(out, tally, drafts);
         let rules = self.table.sampling[at];
+        let device_drafts = if on_device { drafts } else { 0 };
+        out.device_drafts[tally.sampled] = device_drafts as i32;
         out.sampling[tally.sampled] = rules;
         out.sample_rows[tally.sampled] = row as i32;
         out.sample_sequence[tally.sampled] = slot as i32;
-        out.sample_position[tally.sampled] = position as i64;
+        out.sample_position[tally.sampled] = (self.table.progress[at].planned as usize - drafts) as i64;
         tally.sampled += 1;
         tally.greedy += usize::from(rules.temperature == 0.0);
+        tally.device_drafts = tally.device_drafts.max(device_drafts);
+        sampling
     }
 }
 
@@ -254,26 +237,25 @@ struct Tally {
     longest_kv: usize,
     greedy: usize,
     logits: usize,
-    moved: usize,
+    device_drafts: usize,
 }
 
-/// The numbers of the step, by which its reader knows how much of each field counts.
-fn fill_header(out: &mut [i64], tally: &Tally, rows: usize, decodes: usize) {
-    let values = [
-        (header::NUM_ROWS, rows),
-        (header::NUM_TOKENS, tally.tokens),
-        (header::NUM_SAMPLED, tally.sampled),
-        (header::NUM_PAGES, tally.pages),
-        (header::NUM_FEEDS, tally.feeds),
-        (header::MAX_QUERY_LENGTH, tally.longest_query),
-        (header::MAX_KV_LENGTH, tally.longest_kv),
-        (header::NUM_GREEDY, tally.greedy),
-        (header::NUM_LOGITS, tally.logits),
-        (header::NUM_DECODE_ROWS, decodes),
-        (header::NUM_MOVED_ROWS, tally.moved),
-    ];
-    out.fill(0);
-    values.iter().for_each(|&(field, value)| out[field] = value as i64);
+impl Tally {
+    /// The numbers of the step, by which its reader knows how much of each field counts; those of rows are left out.
+    fn header(&self) -> StepHeader {
+        StepHeader {
+            num_tokens: self.tokens as i64,
+            num_sampled: self.sampled as i64,
+            num_pages: self.pages as i64,
+            num_feeds: self.feeds as i64,
+            max_query_length: self.longest_query as i64,
+            max_kv_length: self.longest_kv as i64,
+            num_greedy: self.greedy as i64,
+            num_logits: self.logits as i64,
+            max_device_drafts: self.device_drafts as i64,
+            ..StepHeader::ZERO
+        }
+    }
 }
 
 /// Where the KV of tokens goes, from position `start` on; `page` names the page of each of their sequence's blocks.
@@ -304,7 +286,6 @@ fn fill_logits(out: &mut StepBuffers<'_>, tally: &mut Tally, drafts: usize) {
     for token in tally.tokens - 1 - drafts..tally.tokens {
         out.logit_row[tally.logits] = tally.sampled as i32;
         out.logit_token[tally.logits] = token as i32;
-        out.mask_row[tally.logits] = -1;
         tally.logits += 1;
     }
 }

@@ -5,130 +5,46 @@
 //!          from running sequences                                        └─► finish, preempt: sequences leave
 //! ```
 
+mod admission;
 pub mod buffers;
 mod commit;
-pub(super) mod fill;
-mod finish;
+pub mod fields;
+mod fill;
+pub mod layout;
 mod padding;
 mod placement;
-pub(super) mod plan;
+mod plan;
+mod proposer;
+mod ranges;
+mod room;
+pub(super) mod rows;
 pub(super) mod sequence_table;
 mod sharing;
+mod state_rows;
+mod states;
 
 use std::collections::VecDeque;
 
-use super::features::drafts::DraftRecord;
-pub(super) use placement::{Entry, Placement};
+use super::config::PlannerConfig;
+use layout::StepLayout;
+use proposer::Proposer;
 use pyengine_base::error::{Error, Result};
-use pyengine_kv_allocator::BlockId;
-use pyengine_speculation::Segments;
+use pyengine_kv_allocator::{BlockId, KvAllocator};
+use pyengine_speculation::SpeculationConfig;
+use rows::{Grant, Runner, StepRecord};
 use sequence_table::SequenceTable;
-
-/// A sequence that runs; sorted by `order`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Runner {
-    pub order: (i32, u64),
-    pub slot: u32,
-}
-
-/// A row of the step that is being planned.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Grant {
-    pub slot: u32,
-    pub count: u32,
-    // The last of those are drafts: from `first_draft` on of the drafts that were proposed, or the device's to fill in.
-    pub drafts: u32,
-    pub first_draft: u32,
-    pub on_device: bool,
-    pub segments: Segments,
-}
-
-impl Grant {
-    fn new(slot: u32, count: u32) -> Self {
-        Self { slot, count, drafts: 0, first_draft: 0, on_device: false, segments: Segments::default() }
-    }
-}
-
-/// A row of a step in flight.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RowRecord {
-    pub slot: u32,
-    pub generation: u32,
-    pub count: u32,
-    // The last of them are drafts, proposed by the sources in `segments`.
-    pub drafts: u32,
-    pub segments: Segments,
-    // It computes the last token of its sequence, behind which a token is sampled, or the request is over.
-    pub completes: bool,
-    pub samples: bool,
-    pub pooled: bool,
-    // So many of the step's logits of prompts are its own.
-    pub scored: u32,
-    // It fills up blocks that are in the prefix tree already.
-    pub publishes: bool,
-}
-
-/// When a device worked on a step, in nanoseconds of a clock that is its own: those of steps do not overlap.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DeviceTimes {
-    /// It began.
-    pub start_ns: u64,
-    /// From when to when in between it waited for the host: for masks or penalties.
-    pub waited: (u64, u64),
-    /// It was over.
-    pub end_ns: u64,
-}
-
-impl DeviceTimes {
-    /// The times in a step's results; `None` where the device does not tell them.
-    pub fn read(results: &[i64]) -> Option<Self> {
-        match *results {
-            [start, from, to, end] if end > 0 => {
-                Some(Self { start_ns: start as u64, waited: (from as u64, to as u64), end_ns: end as u64 })
-            }
-            _ => None,
-        }
-    }
-
-    /// How long it waited in between.
-    pub fn waited_ns(&self) -> u64 {
-        self.waited.1.saturating_sub(self.waited.0)
-    }
-
-    /// How long it worked.
-    pub fn busy_ns(&self) -> u64 {
-        self.end_ns.saturating_sub(self.start_ns).saturating_sub(self.waited_ns())
-    }
-}
-
-/// A step in flight.
-#[derive(Default)]
-pub(super) struct StepRecord {
-    // Counted from 1.
-    pub number: u64,
-    pub rows: Vec<RowRecord>,
-    // Blocks of prompts that it fills up.
-    pub published: Vec<BlockId>,
-    pub num_sampled: usize,
-    pub num_logits: usize,
-    pub prefills: usize,
-    pub prompt_tokens: usize,
-    // When it was planned.
-    pub planned_ns: u64,
-    /// The most log-probabilities that a row wants.
-    pub logprobs: Option<u8>,
-    /// Facts of the step for the control of drafts.
-    pub drafts: DraftRecord,
-}
+use states::States;
 
 /// The running sequences, the step that is being planned, and the steps in flight.
 ///
 /// O(sequences) of memory, besides the steps in flight, whose records are used again.
 pub(super) struct Steps {
+    config: PlannerConfig,
+    /// Sequences that run at once.
+    concurrency: usize,
     block_size: usize,
-    /// The device moves rows that follow drafts in flight, and so rows may follow them.
-    moves: bool,
-    short_context: usize,
+    /// Proposes drafts for rows that decode.
+    proposer: Proposer,
     table: SequenceTable,
     running: Vec<Runner>,
     in_flight: VecDeque<StepRecord>,
@@ -141,15 +57,18 @@ pub(super) struct Steps {
     published: Vec<BlockId>,
     /// Scratch of `catch_up`.
     found: Vec<BlockId>,
+    states: States,
 }
 
 impl Steps {
-    /// No sequences, and room for `max_sequences`.
-    pub fn new(max_sequences: usize, block_size: usize, short_context: usize) -> Self {
+    /// No sequences, which will have their blocks and states in `kv`.
+    pub fn new(config: PlannerConfig, layout: &StepLayout, kv: &KvAllocator) -> Self {
+        let max_sequences = config.max_sequences;
         Self {
-            block_size,
-            moves: false,
-            short_context,
+            config,
+            concurrency: config.concurrency(layout),
+            block_size: kv.block_size(),
+            proposer: Proposer::default(),
             table: SequenceTable::new(max_sequences),
             running: Vec::with_capacity(max_sequences),
             in_flight: VecDeque::new(),
@@ -159,17 +78,23 @@ impl Steps {
             prefills: Vec::with_capacity(max_sequences),
             published: Vec::new(),
             found: Vec::new(),
+            states: States::new(kv, max_sequences, config.snapshot_interval),
         }
     }
 
-    /// Lets rows of sequences that enter from now on follow drafts in flight, or not.
-    pub fn set_moves(&mut self, moves: bool) {
-        self.moves = moves;
+    /// Lets rows have drafts.
+    pub fn set_speculation(&mut self, config: SpeculationConfig) {
+        self.proposer.enable(config, self.config.max_sequences);
     }
 
-    /// Whether rows may follow drafts in flight.
-    pub fn moves(&self) -> bool {
-        self.moves
+    /// Counts of drafts by name.
+    pub fn draft_stats(&self) -> Vec<(String, u64)> {
+        self.proposer.stats()
+    }
+
+    /// What proposes drafts.
+    pub fn proposer(&mut self) -> &mut Proposer {
+        &mut self.proposer
     }
 
     pub fn table(&self) -> &SequenceTable {
@@ -187,11 +112,13 @@ impl Steps {
     }
 
     /// Rows of the step that is being planned, or was last: those that decode.
+    #[cfg(test)]
     pub fn decodes(&self) -> &[Grant] {
         &self.decodes
     }
 
     /// And those that compute a prompt.
+    #[cfg(test)]
     pub fn prefills(&self) -> &[Grant] {
         &self.prefills
     }
@@ -236,7 +163,9 @@ impl Steps {
     /// Keeps a record's memory for a later step. Returns when the oldest step in flight was planned, 0 if there is none.
     pub fn recycle(&mut self, mut record: StepRecord) -> u64 {
         record.rows.clear();
+        record.outputs.clear();
         record.published.clear();
+        record.snapshots.clear();
         self.spare.push(record);
         self.in_flight.front().map_or(0, |oldest| oldest.planned_ns)
     }
@@ -272,7 +201,6 @@ impl Steps {
             let live = rows.filter(|row| row.slot == slot && row.generation == generation);
             let drafted: u32 = live.map(|row| row.drafts).sum();
             holds(progress.drafted == drafted, "steps in flight have the drafts")?;
-            holds(progress.assumed <= progress.drafted, "drafts that are assumed right are in flight")?;
         }
         Ok(())
     }

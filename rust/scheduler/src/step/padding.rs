@@ -7,24 +7,27 @@
 //! ```
 //!
 //! Padding changes no result: a token whose keys and values are not stored, in a row of its own that looks at the
-//! first slot of page 0, or in no row; a logits row that is never read. The header keeps the step's own
+//! first slot of page 0 and has no state, or in no row; a logits row that is never read. The header keeps the step's own
 //! numbers. O(what is added).
 
-use crate::step::buffers::header::{NUM_LOGITS, NUM_PAGES, NUM_ROWS, NUM_TOKENS};
-use crate::step::buffers::{StepBuffers, StepLayout};
+use crate::step::buffers::{NO_SLOT, StepBuffers};
+use crate::step::layout::StepLayout;
 use pyengine_base::error::{Error, Result};
 
 impl StepLayout {
-    /// Pads the step in `bytes` to so many rows, tokens and logits, each at least what the step has. Rows that are
+    /// Pads the step in `bytes` to these rows, tokens and logits, each at least the step's own. Rows that are
     /// added have a token each where every row of the step has one and as many tokens as rows are wanted; otherwise
     /// they have none.
     pub fn pad(&self, bytes: &mut [u8], rows: usize, tokens: usize, logits: usize) -> Result<()> {
         let step = self.view(bytes)?;
-        let has = |field: usize| usize::try_from(step.header[field]).unwrap_or(usize::MAX);
+        let header = &*step.header;
+        let [has_rows, has_tokens, has_logits, pages] =
+            [header.num_rows, header.num_tokens, header.num_logits, header.num_pages]
+                .map(|number| usize::try_from(number).unwrap_or(usize::MAX));
         let bounds = [
-            ("rows", has(NUM_ROWS), rows, self.max_rows()),
-            ("tokens", has(NUM_TOKENS), tokens, self.max_tokens()),
-            ("logits", has(NUM_LOGITS), logits, self.max_logits()),
+            ("rows", has_rows, rows, self.max_rows()),
+            ("tokens", has_tokens, tokens, self.max_tokens()),
+            ("logits", has_logits, logits, self.max_logits()),
         ];
         for (name, has, wanted, most) in bounds {
             if !(has..=most).contains(&wanted) {
@@ -33,16 +36,14 @@ impl StepLayout {
                 )));
             }
         }
-        let decodes = has(NUM_ROWS) == has(NUM_TOKENS) && rows == tokens;
-        let added = if decodes { rows - has(NUM_ROWS) } else { 0 };
-        if has(NUM_PAGES).saturating_add(added) > self.max_pages() * self.tables() {
+        let decodes = has_rows == has_tokens && rows == tokens;
+        let added = if decodes { rows - has_rows } else { 0 };
+        if pages.saturating_add(added) > self.max_pages() * self.tables() {
             return Err(Error::InvalidArgument(format!(
-                "a step with {} pages has no room for {added} more",
-                has(NUM_PAGES)
+                "a step with {pages} pages has no room for {added} more"
             )));
         }
-        let (have, pages) = ((has(NUM_ROWS), has(NUM_TOKENS), has(NUM_LOGITS)), has(NUM_PAGES));
-        self.fill(step, have, (rows, tokens, logits), pages, decodes);
+        self.fill(step, (has_rows, has_tokens, has_logits), (rows, tokens, logits), pages, decodes);
         Ok(())
     }
 }
@@ -72,7 +73,12 @@ impl StepLayout {
         for row in has_rows..rows {
             step.query_start[row + 1] = step.query_start[row] + i32::from(decodes);
             step.row_sequence[row] = 0;
-            step.assumed_drafts[row] = 0;
+        }
+        if self.states() {
+            let slots = [step.state_slot, step.state_source, step.snapshot_slot];
+            slots.into_iter().for_each(|slots| slots[has_rows..rows].fill(NO_SLOT));
+            let counts = [step.state_accepted, step.state_drafts, step.snapshot_tokens];
+            counts.into_iter().for_each(|counts| counts[has_rows..rows].fill(0));
         }
         step.logit_row[has_logits..logits].fill(0);
         step.logit_token[has_logits..logits].fill(0);
@@ -83,11 +89,11 @@ impl StepLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::step::buffers::header::NUM_SAMPLED;
+    use crate::step::buffers::StepHeader;
     use proptest::prelude::*;
 
     fn layout() -> StepLayout {
-        StepLayout::new(64, 12, 60, 3, 40).unwrap()
+        StepLayout::new(64, 12, 60, 3, 40).unwrap().with_states(true)
     }
 
     fn bytes(words: &mut [u64]) -> &mut [u8] {
@@ -95,7 +101,7 @@ mod tests {
         unsafe { words.align_to_mut::<u8>() }.1
     }
 
-    /// A step whose rows have so many tokens and pages, each sampling behind its last token; everything that it does
+    /// A step whose rows have these tokens and pages, each sampling behind its last token; everything that it does
     /// not use is rubbish.
     fn planned(layout: &StepLayout, rows: &[(usize, usize)]) -> Vec<u64> {
         let mut words = vec![0xdead_beef_dead_beef; layout.nbytes() / 8];
@@ -114,17 +120,20 @@ mod tests {
             step.page_indptr[row + 1] = pages as i32;
             step.kv_length[row] = 40 + row as i32;
             step.row_sequence[row] = row as i32;
+            (step.state_slot[row], step.state_source[row]) = (row as i32, row as i32);
             step.logit_start[row + 1] = row as i32 + 1;
             step.logit_row[row] = row as i32;
             step.logit_token[row] = tokens as i32 - 1;
             step.mask_row[row] = row as i32;
         }
-        step.header.fill(0);
-        step.header[NUM_ROWS] = rows.len() as i64;
-        step.header[NUM_TOKENS] = tokens as i64;
-        step.header[NUM_SAMPLED] = rows.len() as i64;
-        step.header[NUM_PAGES] = pages as i64;
-        step.header[NUM_LOGITS] = rows.len() as i64;
+        *step.header = StepHeader {
+            num_rows: rows.len() as i64,
+            num_tokens: tokens as i64,
+            num_sampled: rows.len() as i64,
+            num_pages: pages as i64,
+            num_logits: rows.len() as i64,
+            ..StepHeader::ZERO
+        };
         words
     }
 
@@ -160,6 +169,8 @@ mod tests {
             prop_assert_eq!(&old.query_start[..=rows.len()], &new.query_start[..=rows.len()]);
             prop_assert_eq!(&old.page_indptr[..=rows.len()], &new.page_indptr[..=rows.len()]);
             prop_assert_eq!(&old.kv_length[..rows.len()], &new.kv_length[..rows.len()]);
+            prop_assert_eq!(&old.state_slot[..rows.len()], &new.state_slot[..rows.len()]);
+            prop_assert_eq!(&old.state_source[..rows.len()], &new.state_source[..rows.len()]);
             prop_assert_eq!(&old.page_indices[..has_pages], &new.page_indices[..has_pages]);
             prop_assert_eq!(&old.logit_start[..=rows.len()], &new.logit_start[..=rows.len()]);
             prop_assert_eq!(&old.logit_token[..rows.len()], &new.logit_token[..rows.len()]);
@@ -172,7 +183,13 @@ mod tests {
             for row in rows.len()..wanted_rows {
                 let count = new.query_start[row + 1] - new.query_start[row];
                 prop_assert_eq!(count, i32::from(decodes));
-                prop_assert_eq!((new.kv_length[row], new.assumed_drafts[row]), (count, 0));
+                prop_assert_eq!(new.kv_length[row], count);
+                for slots in [&new.state_slot, &new.state_source, &new.snapshot_slot] {
+                    prop_assert_eq!(slots[row], NO_SLOT);
+                }
+                for counts in [&new.state_accepted, &new.state_drafts, &new.snapshot_tokens] {
+                    prop_assert_eq!(counts[row], 0);
+                }
                 let (page, end) = (new.page_indptr[row] as usize, new.page_indptr[row + 1] as usize);
                 prop_assert_eq!(end - page, count as usize);
                 prop_assert!(new.page_indices[page..end].iter().all(|page| *page == 0));

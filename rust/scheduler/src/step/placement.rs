@@ -2,10 +2,13 @@
 //!
 //! O(blocks of the sequence + log running); expected growth O(running).
 
+use std::sync::Arc;
+
 use pyengine_kernels_cpu::sampler::SamplingRow;
 
+use super::Steps;
+use super::rows::Runner;
 use super::sequence_table::{Progress, RequestId, TenantId};
-use super::{Runner, Steps};
 use crate::queue::policy;
 use crate::queue::requests::Request;
 use pyengine_kv_allocator::KvAllocator;
@@ -21,6 +24,7 @@ pub(crate) struct Placement {
 /// A sequence that enters the table.
 pub(crate) struct Entry {
     pub request: RequestId,
+    pub prompt_length: u32,
     pub tenant: TenantId,
     pub sampling: SamplingRow,
     pub samples: bool,
@@ -30,6 +34,8 @@ pub(crate) struct Entry {
     pub borrows: bool,
     /// The row of the table of angles where its positions begin.
     pub rotation: u32,
+    /// What its answer is expected to repeat in parts.
+    pub prediction: Option<Arc<[u32]>>,
 }
 
 impl Steps {
@@ -60,6 +66,10 @@ impl Steps {
         // At least one token is left to compute, or there would be no logits to sample from.
         let most = (known - 1).min(request.reusable as usize) / self.block_size;
         let cached = kv.begin(held, request.salt, &request.tokens, most);
+        let known_blocks = match self.states.exist() {
+            true => kv.known_prefix(request.salt, &request.tokens, (known - 1) / self.block_size),
+            false => cached,
+        };
         timeline.end_span(Stage::Match);
         let (blocks, needed) = (known.div_ceil(self.block_size), kv.demand(held, known));
         let computed = (cached * self.block_size) as u32;
@@ -70,7 +80,6 @@ impl Steps {
             committed: computed,
             limit,
             prefill: known,
-            moves: self.moves,
             ..Progress::default()
         };
         let own = kv.demand(held, policy::expected_tokens(&progress, horizon)).saturating_sub(needed);
@@ -85,13 +94,18 @@ impl Steps {
         }
         timeline.end_span(Stage::Allocate);
         self.table.progress[at] = progress;
+        if self.states.exist() {
+            self.states.open(slot, request.salt, &progress, known_blocks);
+        }
         Some(Placement { slot, computed })
     }
 
     /// A sequence runs from now on, in a slot that [`place`](Self::place) gave it.
     pub fn enter(&mut self, slot: u32, entry: Entry) {
         let at = slot as usize;
-        let Entry { request, tenant, sampling, samples, order, tokens, borrows, rotation } = entry;
+        let Entry { request, prompt_length, tenant, sampling, samples, order, .. } = entry;
+        let Entry { tokens, borrows, rotation, prediction, .. } = entry;
+        self.proposer.open(slot, &tokens, prompt_length as usize, prediction);
         self.table.tokens[at] = tokens;
         self.table.sampling[at] = sampling;
         self.table.samples[at] = samples;
@@ -112,8 +126,9 @@ impl Steps {
         kv.insert(salt, &self.table.tokens[at][..committed], self.table.held[at].blocks()) > 0
     }
 
-    /// Takes a sequence out of the table; returns its tokens.
-    pub fn vacate(&mut self, kv: &mut KvAllocator, slot: u32) -> Vec<u32> {
+    /// Takes a sequence out of the table, whose answer is whole if it `finished`; returns its tokens.
+    pub fn vacate(&mut self, kv: &mut KvAllocator, slot: u32, finished: bool) -> Vec<u32> {
+        self.proposer.close(slot, finished);
         let at = slot as usize;
         kv.let_go(&mut self.table.held[at]);
         let order = self.table.order[at];

@@ -9,35 +9,40 @@
 //!
 //! O(running + admitted), besides admitting; no allocation in steady state.
 
-use super::{Grant, Runner, Steps};
-use crate::features::drafts::Proposal;
-use crate::planner::Planner;
+use super::Steps;
+use super::layout::StepLayout;
+use super::proposer::Proposal;
+use super::room::Room;
+use super::rows::{Grant, Runner};
+use crate::lifecycle::Lifecycle;
 use crate::queue::policy;
 use crate::rotation;
 use pyengine_kv_allocator::KvAllocator;
 use pyengine_speculation::Length;
-
-/// The room that the step being planned has left.
-pub(crate) struct Room {
-    pub tokens: usize,
-    /// Of those, tokens that prefills may take.
-    pub prefill: usize,
-    pub pages: usize,
-    pub logits: usize,
-    /// A running sequence has a prompt to compute.
-    pub prompts: bool,
-    /// Nothing is admitted: a sequence was preempted or left out.
-    pub closed: bool,
-    /// A prompt got no tokens because a window of it got no pages.
-    pub starved: bool,
-}
+use pyengine_telemetry::Stage;
 
 impl Steps {
-    /// Begins to plan a step.
-    pub fn clear(&mut self) {
+    /// Grants the rows of a step, drafts apart; returns the room that is left.
+    pub fn grant(&mut self, kv: &mut KvAllocator, lifecycle: &mut Lifecycle, layout: &StepLayout) -> Room {
         self.decodes.clear();
         self.prefills.clear();
         self.published.clear();
+        self.keep_last_snapshot(kv);
+        let (tokens, pages, logits) =
+            (self.config.max_tokens_per_step, layout.max_pages(), layout.max_logits());
+        let mut room =
+            Room { tokens, prefill: tokens, pages, logits, prompts: false, closed: false, starved: false };
+        self.grant_decodes(kv, lifecycle, &mut room);
+        if !self.decodes.is_empty() {
+            let requests = (self.running.len() + lifecycle.queue.len()).min(self.concurrency);
+            let cap = policy::prefill_beside_decodes(requests, self.config.prefill_beside_decodes);
+            room.prefill = room.tokens.min(cap);
+        }
+        lifecycle.timeline.end_span(Stage::Allocate);
+        self.grant_prefills(kv, lifecycle, &mut room);
+        self.admit(kv, lifecycle, &mut room);
+        lifecycle.timeline.end_span(Stage::Admit);
+        room
     }
 
     /// A decode with as many of its proposed drafts as there is room for, and as `may_sample` says.
@@ -58,7 +63,8 @@ impl Steps {
         let progress = self.table.progress[grant.slot as usize];
         // Drafts follow the row's last token.
         let end = (progress.planned + grant.count) as usize;
-        let most = rotation::room(end, self.table.rotation[grant.slot as usize], self.short_context);
+        let most = rotation::room(end, self.table.rotation[grant.slot as usize], self.config.short_context)
+            .min(self.states.draft_room(end));
         let wanted = match end == progress.reach() as usize {
             true if on_device => usize::from(device),
             true => segments.total(),
@@ -89,41 +95,39 @@ impl Steps {
             ..grant
         }
     }
-}
 
-impl Planner {
-    pub(crate) fn grant_decodes(&mut self, kv: &mut KvAllocator, room: &mut Room) {
-        self.features.penalties.grant(&self.steps);
+    fn grant_decodes(&mut self, kv: &mut KvAllocator, lifecycle: &mut Lifecycle, room: &mut Room) {
+        lifecycle.features.begin_plan(&self.table, &self.running);
         let mut next = 0;
-        while let Some(&Runner { slot, .. }) = self.steps.running.get(next) {
+        while let Some(&Runner { slot, .. }) = self.running.get(next) {
             next += 1;
             let at = slot as usize;
-            let progress = self.steps.table.progress[at];
+            let progress = self.table.progress[at];
             if !progress.decodes() {
                 room.prompts |= progress.prefills();
                 continue;
             }
-            if !self.features.penalties.may_decode(self.steps.table.request[at], slot) {
+            if !lifecycle.features.may_decode(self.table.request[at], slot) {
                 continue;
             }
             if self.outgrows(slot) {
                 // What steps in flight sample for it is known first: it is admitted again by the tokens that it has.
                 if progress.pending == 0 && progress.drafted == 0 {
-                    self.preempt(kv, slot);
+                    lifecycle.preempt(kv, self, slot);
                     next -= 1;
                 }
                 continue;
             }
             // A token is left for each of those behind it.
-            let spare = room.tokens.saturating_sub(1 + self.steps.running.len() - next);
+            let spare = room.tokens.saturating_sub(1 + self.running.len() - next);
             let count = (progress.remaining() as usize).min(1 + spare);
-            let pages = (progress.planned as usize + count).div_ceil(self.steps.block_size);
+            let pages = (progress.planned as usize + count).div_ceil(self.block_size);
             if pages > room.pages || room.tokens == 0 {
                 room.closed = true;
-            } else if self.extend(kv, slot, pages, room) {
+            } else if self.extend(kv, lifecycle, slot, pages, room) {
                 room.tokens -= count;
                 room.pages -= pages;
-                self.steps.decodes.push(Grant::new(slot, count as u32));
+                self.decodes.push(Grant::new(slot, count as u32));
             }
         }
     }
@@ -131,25 +135,27 @@ impl Planner {
     /// Whether a decode has more tokens than those that its rotations are for.
     fn outgrows(&self, slot: u32) -> bool {
         let (at, short) = (slot as usize, self.config.short_context);
-        rotation::is_long(self.steps.table.progress[at].reach() as usize, short)
-            && self.steps.table.rotation[at] == 0
+        rotation::is_long(self.table.progress[at].reach() as usize, short) && self.table.rotation[at] == 0
     }
 
     /// Gives a sequence `blocks` blocks, at the expense of the last in running order. False if that is itself.
-    fn extend(&mut self, kv: &mut KvAllocator, slot: u32, blocks: usize, room: &mut Room) -> bool {
+    fn extend(
+        &mut self,
+        kv: &mut KvAllocator,
+        lifecycle: &mut Lifecycle,
+        slot: u32,
+        blocks: usize,
+        room: &mut Room,
+    ) -> bool {
         loop {
-            let planned = self.steps.table.progress[slot as usize].planned as usize;
-            let held = &mut self.steps.table.held[slot as usize];
+            let planned = self.table.progress[slot as usize].planned as usize;
+            let held = &mut self.table.held[slot as usize];
             kv.slide(held, planned);
             if held.covered() >= blocks || kv.extend(held, blocks, blocks).is_ok() {
                 return true;
             }
-            if self.steps.table.progress[slot as usize].drafted > 0 {
-                // It may not need them: nothing is preempted for drafts in flight.
-                return false;
-            }
-            let Some(&Runner { slot: victim, .. }) = self.steps.running.last() else { return false };
-            self.preempt(kv, victim);
+            let Some(&Runner { slot: victim, .. }) = self.running.last() else { return false };
+            lifecycle.preempt(kv, self, victim);
             room.closed = true;
             if victim == slot {
                 return false;
@@ -158,78 +164,88 @@ impl Planner {
     }
 
     /// Preempts the last in running order; false if nothing runs.
-    pub(crate) fn preempt_last(&mut self, kv: &mut KvAllocator) -> bool {
-        let Some(&Runner { slot, .. }) = self.steps.running.last() else { return false };
-        self.preempt(kv, slot);
+    pub fn preempt_last(&mut self, kv: &mut KvAllocator, lifecycle: &mut Lifecycle) -> bool {
+        let Some(&Runner { slot, .. }) = self.running.last() else { return false };
+        lifecycle.preempt(kv, self, slot);
         true
     }
 
-    pub(crate) fn grant_prefills(&mut self, kv: &mut KvAllocator, room: &mut Room) {
+    fn grant_prefills(&mut self, kv: &mut KvAllocator, lifecycle: &mut Lifecycle, room: &mut Room) {
         if !room.prompts {
             return;
         }
-        for next in 0..self.steps.running.len() {
-            let slot = self.steps.running[next].slot;
-            if self.steps.table.progress[slot as usize].prefills() && room.prefill > 0 {
-                let request = self.requests.get(self.steps.table.request[slot as usize]);
+        for next in 0..self.running.len() {
+            let slot = self.running[next].slot;
+            if self.table.progress[slot as usize].prefills() && room.prefill > 0 {
+                let request = lifecycle.requests.get(self.table.request[slot as usize]);
                 if request.reusable == u32::MAX {
-                    let skipped = self.steps.catch_up(kv, slot, request.salt);
-                    self.counters.prefix_hits += u64::from(skipped);
+                    let skipped = self.catch_up(kv, slot, request.salt);
+                    lifecycle.counters.prefix_hits += u64::from(skipped);
                 }
-                self.grant_prefill(kv, slot, room);
+                self.grant_prefill(kv, lifecycle, slot, room);
             }
         }
     }
 
     /// Gives a prefill its share of the step, which may be none.
-    pub(crate) fn grant_prefill(&mut self, kv: &mut KvAllocator, slot: u32, room: &mut Room) {
-        let progress = self.steps.table.progress[slot as usize];
-        let request = self.steps.table.request[slot as usize];
-        let reach = (room.pages * self.steps.block_size).saturating_sub(progress.planned as usize);
+    pub(super) fn grant_prefill(
+        &mut self,
+        kv: &mut KvAllocator,
+        lifecycle: &mut Lifecycle,
+        slot: u32,
+        room: &mut Room,
+    ) {
+        let progress = self.table.progress[slot as usize];
+        let request = self.table.request[slot as usize];
+        if lifecycle.requests.get(request).reusable == u32::MAX && self.awaits_snapshot(slot) {
+            return;
+        }
+        let reach = (room.pages * self.block_size).saturating_sub(progress.planned as usize);
         let wanted = policy::share(progress.remaining(), room.prefill, self.config.prefill_chunk);
         let mut count = wanted.min(reach);
         if count > 0 {
-            let (start, held) = (progress.planned as usize, &mut self.steps.table.held[slot as usize]);
+            let (start, held) = (progress.planned as usize, &mut self.table.held[slot as usize]);
             kv.slide(held, start);
-            let covered = kv.extend_windows(held, (start + count).div_ceil(self.steps.block_size));
-            count = count.min((covered * self.steps.block_size).saturating_sub(start));
+            let covered = kv.extend_windows(held, (start + count).div_ceil(self.block_size));
+            count = count.min((covered * self.block_size).saturating_sub(start));
             room.starved |= count == 0;
         }
         room.closed |= count < wanted;
+        count = self.states.shorten(slot, progress.planned as usize, count);
         let samples = count > 0 && count == progress.remaining() as usize;
-        if samples && !self.features.penalties.reserve(request, progress.pending as usize) {
-            // It samples in a step that has room for its penalties.
+        if samples && !lifecycle.features.reserve(request, progress.pending as usize) {
+            // It samples in a step that has room for what its features bring.
             count -= 1;
         }
         if count > 0 {
             let end = progress.planned as usize + count;
             room.tokens -= count;
             room.prefill -= count;
-            room.pages -= end.div_ceil(self.steps.block_size);
-            let salt = self.requests.get(request).salt;
-            if self.steps.publish(kv, slot, salt, end) {
-                self.queue.retry(); // its head may find more of its prompt now
+            room.pages -= end.div_ceil(self.block_size);
+            let salt = lifecycle.requests.get(request).salt;
+            if self.publish(kv, slot, salt, end) {
+                lifecycle.queue.retry(); // its head may find more of its prompt now
             }
-            self.steps.prefills.push(Grant::new(slot, count as u32));
+            self.prefills.push(Grant::new(slot, count as u32));
         }
     }
 
     /// Gives the decodes drafts from what the step has left.
-    pub(crate) fn grant_drafts(&mut self, kv: &mut KvAllocator, room: &mut Room) {
-        self.features.propose(&self.steps);
-        if self.steps.decodes.is_empty() {
+    pub fn grant_drafts(&mut self, kv: &mut KvAllocator, lifecycle: &mut Lifecycle, room: &mut Room) {
+        let features = &mut lifecycle.features;
+        self.proposer.propose(&self.table, &self.decodes, &self.prefills, features);
+        if self.decodes.is_empty() {
             return;
         }
-        room.logits -= self.steps.decodes.len() + self.steps.prefills.len();
-        for at in 0..self.steps.decodes.len() {
-            let grant = self.steps.decodes[at];
-            let request = self.steps.table.request[grant.slot as usize];
-            let penalties = &mut self.features.penalties;
-            let proposal = self.features.drafts.proposal(at);
-            let may_sample = |count| penalties.reserve_drafts(request, count);
-            let grant = self.steps.draft_grant(kv, room, grant, proposal, may_sample);
-            self.steps.decodes[at] = grant;
-            self.features.drafts.granted(&grant, self.steps.table.progress[grant.slot as usize].known);
+        room.logits -= self.decodes.len() + self.prefills.len();
+        for at in 0..self.decodes.len() {
+            let grant = self.decodes[at];
+            let request = self.table.request[grant.slot as usize];
+            let proposal = self.proposer.proposal(at);
+            let may_sample = |count| features.reserve_drafts(request, count);
+            let grant = self.draft_grant(kv, room, grant, proposal, may_sample);
+            self.decodes[at] = grant;
+            self.proposer.granted(&grant, self.table.progress[grant.slot as usize].known);
         }
     }
 }

@@ -11,13 +11,7 @@
 //!              or matched    rows in flight                    on the device only
 //! ```
 //!
-//! Drafts in flight count as planned until their step is committed; then those that were wrong do not:
-//!
-//! ```text
-//!  step N            t d d d          planned ends behind its drafts
-//!  step N+1, ahead           u e e    laid out as if all of N's drafts were right: `assumed` is 3
-//!  N has one right   t d u e e        the device has moved N+1 back by two, and so does the commit of N
-//! ```
+//! Drafts in flight count as planned until their step is committed; then those that were wrong do not.
 //!
 //! Acquire and release are O(1); block tables keep their capacity from owner to owner.
 
@@ -37,7 +31,7 @@ pub struct Progress {
     pub known: u32,
     /// Tokens after those, sampled by steps in flight.
     pub pending: u32,
-    /// The oldest of the tokens that steps in flight sample are known already: so many are dropped.
+    /// The oldest of the tokens that steps in flight sample are known already: this many are dropped.
     pub settled: u32,
     /// Tokens whose KV is computed once all steps in flight have run.
     pub planned: u32,
@@ -49,10 +43,6 @@ pub struct Progress {
     pub prefill: u32,
     /// Draft tokens in steps in flight, beyond those above.
     pub drafted: u32,
-    /// Of those, what the newest row in flight takes for right: no row follows it until that is known.
-    pub assumed: u32,
-    /// Rows may follow drafts in flight, as the device moves them back by the wrong ones.
-    pub moves: bool,
 }
 
 impl Progress {
@@ -67,11 +57,9 @@ impl Progress {
     }
 
     /// Tokens that a step could compute now. 0 at a predictable end, even if its last token is still in flight or only
-    /// drafts may come so far. While drafts are in flight it is not known how many of them are right: only where the
-    /// device moves rows may one step more follow them.
+    /// drafts may come so far; and 0 while drafts are in flight, as it is not known how many of them are right.
     pub fn remaining(&self) -> u32 {
-        let waits = self.drafted > 0 && (self.assumed > 0 || !self.moves);
-        if !waits && self.reach() < self.limit { self.reach() - self.planned } else { 0 }
+        if self.drafted == 0 && self.reach() < self.limit { self.reach() - self.planned } else { 0 }
     }
 
     /// Whether it goes on by its newest token, and by those before it that were not sampled.
@@ -189,18 +177,5 @@ mod tests {
         progress.planned = 9;
         progress.pending = 1;
         assert_eq!(progress.remaining(), 0);
-    }
-
-    #[test]
-    fn one_row_at_most_follows_drafts_whose_number_is_open() {
-        // Seven known tokens, the last of them in flight with three drafts.
-        let in_flight =
-            Progress { known: 7, pending: 1, planned: 10, drafted: 3, limit: 20, ..Progress::default() };
-        assert_eq!(in_flight.remaining(), 0);
-        let mut moved = Progress { moves: true, ..in_flight };
-        assert_eq!((moved.reach(), moved.remaining()), (11, 1));
-        moved.assumed = 3;
-        assert_eq!(moved.remaining(), 0);
-        assert_eq!(Progress { assumed: 0, limit: 11, ..moved }.remaining(), 0, "it may have come to its end");
     }
 }

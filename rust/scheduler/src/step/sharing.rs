@@ -22,8 +22,9 @@
 //! prompt's last token on, behind which it samples. A tenant is charged for what its request did not find when it was
 //! admitted. O(new blocks) a row; retracting is O(running + blocks that are forgotten).
 
-use super::{StepRecord, Steps};
-use crate::planner::Planner;
+use super::Steps;
+use super::rows::StepRecord;
+use crate::lifecycle::Lifecycle;
 use pyengine_kv_allocator::KvAllocator;
 
 impl Steps {
@@ -59,22 +60,20 @@ impl Steps {
         progress.planned += skipped;
         progress.committed += skipped;
         self.table.borrowed_in[at] = self.step_ahead();
+        self.states.hits += u64::from(self.states.exist());
         skipped
     }
 
     /// Makes the tree forget what a step and those in flight after it published; returns the sequences that took blocks
     /// from the tree when it was planned or later. Right blocks enter the tree again when their sequence goes on or ends.
     fn unpublish(&self, kv: &mut KvAllocator, step: &StepRecord) -> Vec<u32> {
-        kv.forget(&step.published);
-        self.in_flight.iter().for_each(|later| kv.forget(&later.published));
+        step.forget(kv);
+        self.in_flight.iter().for_each(|later| later.forget(kv));
         let borrowed = |slot: &u32| self.table.borrowed_in[*slot as usize] >= step.number;
         self.running.iter().map(|runner| runner.slot).filter(borrowed).collect()
     }
-}
-
-impl Planner {
     /// Undoes what others may have built on a step that failed, or a row of it: O(running + blocks).
-    pub(super) fn retract(&mut self, kv: &mut KvAllocator, step: &StepRecord) {
-        self.steps.unpublish(kv, step).into_iter().for_each(|slot| self.requeue(kv, slot));
+    pub(super) fn retract(&mut self, kv: &mut KvAllocator, lifecycle: &mut Lifecycle, step: &StepRecord) {
+        self.unpublish(kv, step).into_iter().for_each(|slot| lifecycle.requeue(kv, self, slot));
     }
 }

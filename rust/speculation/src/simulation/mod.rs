@@ -4,6 +4,7 @@
 //! `iteration` for each token of its longest draft. Draft tokens are accepted with a given probability each.
 
 mod cases;
+mod clients;
 mod report;
 
 use super::acceptance::{Acceptance, Personal};

@@ -59,15 +59,18 @@ proptest! {
 
 #[test]
 fn long_rows_go_block_by_block() {
-    let (rows, inputs, outputs) = (20, 3001, 130);
-    let (weight, x) = (narrow(&numbers(inputs * outputs, 3)), narrow(&numbers(rows * inputs, 4)));
-    let layer = Linear::dense(Rows::Halves(&weight), &[], inputs, outputs);
-    let wanted = run(InstructionSet::best(), 1, &layer, Rows::Halves(&x));
-    for set in InstructionSet::all_here() {
-        assert!(same_bits(&run(set, 2, &layer, Rows::Halves(&x)), &wanted), "{set:?}");
-        for row in [0, 19] {
-            let alone = run(set, 1, &layer, one_row(Rows::Halves(&x), row, inputs));
-            assert!(same_bits(&alone, &wanted[row * outputs..][..outputs]), "{set:?}, row {row}");
+    let (rows, inputs, outputs) = (100, 1501, 330);
+    let (weight, x) = (numbers(inputs * outputs, 3), narrow(&numbers(rows * inputs, 4)));
+    let narrow = narrow(&weight);
+    for stored in [Rows::Halves(&narrow), Rows::Floats(&weight)] {
+        let layer = Linear::dense(stored, &[], inputs, outputs);
+        let wanted = run(InstructionSet::best(), 1, &layer, Rows::Halves(&x));
+        for set in InstructionSet::all_here().filter(|&set| fuses(set) || matches!(stored, Rows::Halves(_))) {
+            assert!(same_bits(&run(set, 2, &layer, Rows::Halves(&x)), &wanted), "{set:?}");
+            for row in [0, 49, 99] {
+                let alone = run(set, 1, &layer, one_row(Rows::Halves(&x), row, inputs));
+                assert!(same_bits(&alone, &wanted[row * outputs..][..outputs]), "{set:?}, row {row}");
+            }
         }
     }
 }

@@ -136,3 +136,27 @@ fn a_row_of_zeros_gives_the_bias() {
     let layer = Linear::packed(&matrix.quantized(Offset::Minimums), &[0.5, -2.0], 32, 2);
     assert_eq!(run(InstructionSet::best(), 1, &layer, Rows::Floats(&[0.0; 32])), [0.5, -2.0]);
 }
+
+#[test]
+fn the_largest_numbers_do_not_overflow_their_sums() {
+    let (inputs, outputs) = (128, 70);
+    let (scales, minimums) = (vec![1.0; outputs * inputs / 32], vec![0.0; outputs * inputs / 32]);
+    let layer = |bits: usize, byte: u8| {
+        let (values, minimums) = (vec![byte; outputs * inputs * bits / 8], (bits == 4).then_some(&*minimums));
+        let from = Quantized { values: &values, scales: &scales, zeros: None, minimums, bits, group: 32 };
+        Linear::packed(&from, &[], inputs, outputs)
+    };
+    let values = vec![0x77; outputs * inputs / 2];
+    let from = Microscaled { values: &values, exponents: &vec![127; outputs * inputs / 32] };
+    let floats = Linear::microscaled(&from, &[], inputs, outputs);
+    for (layer, weight) in [(layer(4, 0xff), 15.0), (layer(8, 0x80), -128.0), (floats, 6.0)] {
+        for set in InstructionSet::all_here() {
+            for (rows, x) in [(1, 1.0f32), (2, -1.0), (3, 1.0), (4, -1.0), (5, 1.0)] {
+                for out in run(set, 1, &layer, Rows::Floats(&vec![x; rows * inputs])) {
+                    let exact = weight * x * inputs as f32;
+                    assert!((out - exact).abs() < 0.01, "{set:?}, {rows} rows: {out} {exact}");
+                }
+            }
+        }
+    }
+}

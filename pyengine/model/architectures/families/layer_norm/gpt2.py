@@ -14,7 +14,7 @@ from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.reading import (
     activation,
     common,
-    count,
+    keys_of_layers,
     layer_count,
     number,
     refuse,
@@ -100,7 +100,7 @@ def gptj(config: Mapping[str, Any]) -> Traits:
     )
     if not config.get("rotary_dim"):
         raise ModelLoadError("config.json: 'rotary_dim' must be there, the rotated part of a head")
-    dim = count(config, "hidden_size") // count(config, "num_attention_heads")
+    dim = keys_of_layers(config)[0].head_dim
     rotary = rotary_parameters({"partial_rotary_factor": config["rotary_dim"] / dim})
     return replace(
         _gpt(config, names, tied=False),

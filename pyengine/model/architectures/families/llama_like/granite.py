@@ -1,5 +1,5 @@
 """Granite 3 and 4 (Granite Team, IBM, 2024): a Llama with four multipliers, or one with experts,
-perhaps beside one that all tokens go through. Of Granite 4 those models whose layers all attend.
+perhaps beside one that all tokens go through. :mod:`..hybrids.mamba2` has Granite 4's other layers.
 """
 
 from collections.abc import Mapping
@@ -7,9 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from pyengine.model.architectures.experts import Routing
-from pyengine.model.architectures.reading import common, count, layer_count, number
+from pyengine.model.architectures.reading import (
+    common,
+    count,
+    layer_count,
+    number,
+    whole_heads,
+    with_positions,
+)
 from pyengine.model.architectures.traits import ExpertNames, Mixture, Names, Traits
-from pyengine.model.positions import rotary_parameters
 
 SHARED_NAMES = Names(gate_up=("input_linear",), down="output_linear")
 """Names of the expert that all tokens go through, or of the dense layer in its place."""
@@ -22,7 +28,7 @@ def granite(config: Mapping[str, Any]) -> Traits:
         qkv_bias=attention,
         out_bias=attention,
         mlp_bias=bool(config.get("mlp_bias")),
-        attention_scale=number(config, "attention_multiplier", 1.0),
+        attention_scale=config.get("attention_multiplier"),
         embedding_scale=number(config, "embedding_multiplier", 1.0),
         branch_scale=number(config, "residual_multiplier", 1.0),
         logits_scale=1.0 / number(config, "logits_scaling", 1.0),
@@ -45,8 +51,9 @@ def granite_moe_swa(config: Mapping[str, Any]) -> Traits:
 
 
 def _swa(config: Mapping[str, Any], traits: Traits) -> Traits:
-    rotary = rotary_parameters(config)
+    rotary = whole_heads(config)
     bases = config.get("layer_rope_theta") or [rotary["rope_theta"]] * layer_count(config)
+    with_positions(config, (bool(base) for base in bases))  # as many as layers
     return replace(
         traits,
         names=Names(sinks="sinks"),
@@ -60,9 +67,8 @@ def hyperclovax(config: Mapping[str, Any]) -> Traits:
     if config.get("use_post_norm", True):
         names = Names(after_attention="post_norm1", after_mlp="post_norm2")
         traits = replace(traits, names=names)
-    # Where it is left out, scores are scaled as everywhere.
-    scale = traits.attention_scale if config.get("attention_multiplier") is not None else None
-    return replace(traits, attention_scale=scale)
+    # Granite divides by it.
+    return replace(traits, logits_scale=number(config, "logits_scaling", 1.0))
 
 
 def granite_moe_shared(config: Mapping[str, Any]) -> Traits:
@@ -83,15 +89,6 @@ def granite_moe_shared(config: Mapping[str, Any]) -> Traits:
         shared_inner=inner,
     )
     return replace(traits, names=SHARED_NAMES, mixture=mixture)
-
-
-def granite_hybrid_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A Granite 4's config.json in the usual names: layers with a recurrent state are refused."""
-    kinds = config.get("layer_types") or config.get("layers_block_type")
-    if not isinstance(kinds, list):
-        kinds = ["mamba"] * int(config.get("num_hidden_layers") or 0)
-    usual = ["full_attention" if kind == "attention" else kind for kind in kinds]
-    return {**config, "layer_types": usual}
 
 
 def granite_hybrid(config: Mapping[str, Any]) -> Traits:

@@ -8,16 +8,13 @@ from typing import Any
 
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.experts import Routing
-from pyengine.model.architectures.reading import common, count, layer_count, refuse
+from pyengine.model.architectures.reading import common, count, layer_count, refuse, whole_heads
 from pyengine.model.architectures.traits import Mixture, Names, Traits
-from pyengine.model.positions import rotary_parameters
 
 
 def hunyuan(config: Mapping[str, Any]) -> Traits:
     """The traits of a dense HunYuan."""
     refuse(config, "use_cla")
-    if config.get("use_qk_norm") is False:
-        raise ModelLoadError("config.json: 'use_qk_norm' of false is not supported by HunYuan")
     bias = bool(config.get("attention_bias"))
     return Traits(
         names=Names(query_norm="query_layernorm", key_norm="key_layernorm"),
@@ -61,7 +58,7 @@ def _alike(config: Mapping[str, Any], name: str) -> int:
 
 def _rotary(config: Mapping[str, Any]) -> dict[str, Any]:
     """Their "dynamic" scaling stretches the base by a number that is always the same."""
-    rotary = rotary_parameters(config)
+    rotary = whole_heads(config)
     alpha, dim = rotary.get("alpha"), config.get("head_dim")
     if rotary["rope_type"] != "dynamic" or not alpha:
         return rotary

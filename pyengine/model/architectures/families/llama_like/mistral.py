@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyengine.model.architectures.reading import common, layer_count, number, refuse
-from pyengine.model.architectures.traits import Temperatures, Traits
+from pyengine.model.architectures.temperatures import Temperatures
+from pyengine.model.architectures.traits import Traits
 from pyengine.model.positions import rotary_parameters
 
 SHARPER = "llama_4_scaling_beta"

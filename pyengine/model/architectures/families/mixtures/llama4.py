@@ -6,13 +6,21 @@ inputs weighted, beside one that all tokens go through.
 from collections.abc import Mapping
 from typing import Any
 
+from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.experts import Routing
-from pyengine.model.architectures.reading import common, count, layer_count, number, with_positions
+from pyengine.model.architectures.reading import (
+    common,
+    count,
+    keys_of_layers,
+    layer_count,
+    number,
+    with_positions,
+)
+from pyengine.model.architectures.temperatures import Temperatures
 from pyengine.model.architectures.traits import (
     ExpertNames,
     Mixture,
     Names,
-    Temperatures,
     Traits,
 )
 
@@ -26,6 +34,9 @@ def llama4(config: Mapping[str, Any]) -> Traits:
     kinds = config.get("layer_types") or [
         "chunked_attention" if flag else "full_attention" for flag in turned
     ]
+    rotary = with_positions(config, (bool(flag) for flag in turned))
+    if len(kinds) != len(layers):
+        raise ModelLoadError(f"config.json: 'layer_types' must name {len(layers)} layers")
     size = config.get("attention_chunk_size")
     chunks = tuple(size if kind == "chunked_attention" else None for kind in kinds)
     positioned = frozenset(layer for layer in layers if turned[layer])
@@ -47,9 +58,8 @@ def llama4(config: Mapping[str, Any]) -> Traits:
         out_bias=bias,
         qk_norm="plain" if config.get("use_qk_norm", True) else None,
         qk_norm_layers=positioned,
-        rotary=with_positions(config, (bool(flag) for flag in turned)),
-        windows=chunks,
-        chunks=chunks,
+        rotary=rotary,
+        layers=keys_of_layers(config, chunks, chunked=True),
         temperatures=temperatures,
         inner=(int(config.get("intermediate_size_mlp") or inner),) * len(layers),
         mixture=Mixture(

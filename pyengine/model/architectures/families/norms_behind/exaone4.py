@@ -16,13 +16,12 @@ from pyengine.model.architectures.reading import (
     with_positions,
 )
 from pyengine.model.architectures.traits import NORMS_AFTER, Names, Traits
-from pyengine.model.windows import window_of
 
 
 def exaone4(config: Mapping[str, Any]) -> Traits:
     """The traits of an EXAONE 4."""
     flags = [True] * layer_count(config)
-    if window_of(config) is not None:
+    if config.get("sliding_window") is not None:
         flags = [kind == "sliding_attention" for kind in layer_types(config, 4)]
     return Traits(
         names=NORMS_AFTER,

@@ -22,8 +22,9 @@ NORMS_ON_BOTH_SIDES = Names(
 
 
 def gemma(config: Mapping[str, Any]) -> Traits:
-    """The traits of a Gemma 1."""
-    return Traits(**_shared(config))
+    """The traits of a Gemma 1, whose first files say GELU and mean its approximation."""
+    name = config.get("hidden_activation") or config.get("hidden_act")
+    return Traits(**_shared({**config, "hidden_activation": None if name == "gelu" else name}))
 
 
 def gemma2(config: Mapping[str, Any]) -> Traits:

@@ -18,7 +18,7 @@ from pyengine.model.architectures.reading import (
     layer_types,
 )
 from pyengine.model.architectures.traits import Beside, ExpertNames, LayerInputs, Mixture, Traits
-from pyengine.model.layer_heads import LayerHeads
+from pyengine.model.cache_layers import Keys
 from pyengine.model.positions import rotary_by_kind
 
 ROTARY = {
@@ -40,9 +40,9 @@ def gemma4(config: Mapping[str, Any]) -> Traits:
     """
     kinds = layer_types(config, 6)
     kinds[-1] = "full_attention"
-    heads = _heads(config, kinds)
+    layers = _layers(config, kinds)
     config = {"rope_parameters": ROTARY} | {k: v for k, v in config.items() if v is not None}
-    window, inner = count(config, "sliding_window"), count(config, "intermediate_size")
+    inner = count(config, "intermediate_size")
     wide = 2 if config.get("use_double_wide_mlp") else 1
     bias = bool(config.get("attention_bias"))
     full = frozenset(at for at, kind in enumerate(kinds) if kind == "full_attention")
@@ -54,12 +54,11 @@ def gemma4(config: Mapping[str, Any]) -> Traits:
         v_norm=True,
         qkv_bias=bias,
         out_bias=bias,
-        heads=heads,
+        layers=layers,
         keys_are_values=full if config.get("attention_k_eq_v") else frozenset(),
-        windows=tuple(None if at in full else window for at in range(len(kinds))),
-        rotary=tuple(rotary_by_kind(config, kind) for kind in kinds),
+        rotary=tuple(_rotary(config, kind) for kind in kinds),
         attention_scale=1.0,
-        inner=tuple(inner * (1 if layer.reads is None else wide) for layer in heads),
+        inner=tuple(inner * (1 if layer.reads is None else wide) for layer in layers),
         mixture=_mixture(config) if config.get("enable_moe_block") else None,
         inputs=_inputs(config),
         embedding_scale=float(count(config, "hidden_size")) ** 0.5,
@@ -73,14 +72,21 @@ def gemma4_unified(config: Mapping[str, Any]) -> Traits:
     return gemma4({**config, "hidden_size_per_layer_input": 0, "enable_moe_block": False})
 
 
-def _heads(config: Mapping[str, Any], kinds: list[str]) -> tuple[LayerHeads, ...]:
-    """The key and value heads of each layer.
+def _rotary(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    rotary = rotary_by_kind(config, kind)
+    # A part of a head is rotated by the proportional kind alone.
+    return rotary | ({"partial_rotary_factor": 1.0} if rotary["rope_type"] == "default" else {})
+
+
+def _layers(config: Mapping[str, Any], kinds: list[str]) -> tuple[Keys, ...]:
+    """The keys and values of each layer: their heads differ.
 
     transformers writes those that differ by layer (``per_layer_config``), published files by kind.
     """
     by_layer = config.get("per_layer_config")
     own_layers = layer_count(config) - (config.get("num_kv_shared_layers") or 0)
     general = count(config, "num_key_value_heads"), count(config, "head_dim")
+    window = count(config, "sliding_window")
     found = []
     for at, kind in enumerate(kinds):
         kv_heads, dim = general
@@ -100,7 +106,7 @@ def _heads(config: Mapping[str, Any], kinds: list[str]) -> tuple[LayerHeads, ...
                     "keys and values later ones share"
                 )
             reads = before[-1]
-        found.append(LayerHeads(kv_heads, dim, reads))
+        found.append(Keys(kv_heads, dim, None if kind == "full_attention" else window, reads))
     return tuple(found)
 
 

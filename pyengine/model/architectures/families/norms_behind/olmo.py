@@ -5,7 +5,7 @@ OLMo 1 (Groeneveld et al., "OLMo: Accelerating the Science of Language Models", 
 with layer norms that have neither weights nor biases.
 
 OLMoE (Muennighoff et al., "OLMoE: Open Mixture-of-Experts Language Models", 2024) is a Llama with
-experts.
+experts, FlexOlmo (Shi et al., "FlexOlmo", 2025) an OLMo 2 with them.
 """
 
 from collections.abc import Mapping
@@ -76,3 +76,8 @@ def olmoe(config: Mapping[str, Any]) -> Traits:
     )
     shared = replace(llama(config), epsilon=number(config, "rms_norm_eps", 1e-5))
     return replace(shared, qk_norm="all", mixture=mixture)
+
+
+def flex_olmo(config: Mapping[str, Any]) -> Traits:
+    """The traits of a FlexOlmo."""
+    return replace(olmo2(config), mixture=olmoe(config).mixture)

@@ -42,14 +42,11 @@ class FlashInferAttention:
     Attributes:
         name: ``flashinfer``.
         captures: Yes.
-        moves_rows: No: the host's plan cuts each row's keys into parts, and a row that is shorter
-            than planned would end before some of them.
         memory_bytes: That it takes on the device, beside a little for each graph.
     """
 
     name = "flashinfer"
     captures = True
-    moves_rows = False
 
     def __init__(
         self, spec: AttentionSpec, device: torch.device, library: Library | None = None

@@ -36,7 +36,7 @@ class PageTables:
 
 
 def last_page_len(kv_length: Ints, page_size: int) -> Ints:
-    """Tokens in the last page of rows with so many: int32 [rows], from 1 to ``page_size``; 0 of 0.
+    """Tokens in the last page of each row: int32 [rows], from 1 to ``page_size``; 0 of 0.
 
     O(rows).
     """

@@ -20,8 +20,8 @@ def parts_bytes(spec: AttentionSpec, rows: int, tokens: int, tile: int) -> int:
 
     Args:
         spec: The heads.
-        rows: Of the launch, the one that pads it counted in.
-        tokens: Of the launch.
+        rows: The rows of the launch, the one that pads it counted in.
+        tokens: The tokens of the launch.
         tile: 16, 64 or 128, by how many queries a row can have.
     """
     group = spec.num_heads // spec.num_kv_heads

@@ -112,11 +112,11 @@ class Decode(Wrapper):
         """For layers of a kind.
 
         Args:
-            memory: Of all wrappers.
+            memory: The memory of all wrappers.
             kind: Number of the kind of layers.
             scores: The kind.
             place: See :meth:`Memory.plan_memory`.
-            graph: Of a wrapper in a graph.
+            graph: The sizes of the graph that the wrapper belongs to, if any.
         """
         spec, buffers = memory.spec, {}
         most_rows = spec.max_rows if graph is None else graph[1]
@@ -174,11 +174,11 @@ class Prefill(Wrapper):
         """For layers of a kind.
 
         Args:
-            memory: Of all wrappers.
+            memory: The memory of all wrappers.
             kind: Number of the kind of layers.
             scores: The kind.
             place: See :meth:`Memory.plan_memory`.
-            graph: Of a wrapper in a graph.
+            graph: The sizes of the graph that the wrapper belongs to, if any.
             backend: ``fa2``; or ``auto``, which on Hopper is ``fa3`` where it can.
         """
         buffers = {}

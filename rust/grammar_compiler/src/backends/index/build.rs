@@ -32,8 +32,8 @@ use pyengine_grammar::refusal;
 
 /// Largest automaton, in bytes.
 const MAX_AUTOMATON_BYTES: usize = 1 << 20;
-/// How many steps outlines-core may take: states times tokens.
-const MAX_WALKS: usize = 4_000_000;
+/// How many steps outlines-core may take: states times tokens. That is some milliseconds; the parser takes less for more.
+const MAX_WALKS: usize = 30_000;
 /// Largest table, in transitions.
 const MAX_TRANSITIONS: usize = 2_000_000;
 /// A row with at least this many tokens is kept as a mask.

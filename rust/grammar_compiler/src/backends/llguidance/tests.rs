@@ -36,6 +36,30 @@ fn a_long_text_is_forced_no_further_than_asked() {
 }
 
 #[test]
+fn states_of_a_long_answer_are_kept_for_the_next() {
+    let tokens = small(&[]);
+    let pattern = r"^(?:[^ ]+ +){0,2999}[^ ]+$";
+    let grammar = from_schema(&tokens, serde_json::json!({"type": "string", "pattern": pattern}));
+    let ids: Vec<u32> = format!("\"{}z\"", "ab ".repeat(1_500))
+        .bytes()
+        .map(|byte| tokens.byte_token(byte).unwrap())
+        .collect();
+    let write = || {
+        let mut state = grammar.state();
+        let before = state.parser.lexer_states();
+        ids.iter().for_each(|id| {
+            assert!(allowed(&mut state, &tokens).contains(id));
+            assert!(state.advance(*id));
+        });
+        (before, state.parser.lexer_states())
+    };
+    let (first, second) = (write(), write());
+    assert!(grammar.memory() > 16 << 20, "{}", grammar.memory());
+    assert!(first.1 > first.0 + 1_000, "{first:?}");
+    assert_eq!(second, (first.1, first.1), "the next answer makes none");
+}
+
+#[test]
 fn looking_ahead_may_fail_and_the_answer_goes_on() {
     let tokens = small(&[]);
     let (grammar, text) = long(&tokens, 100);

@@ -1,6 +1,6 @@
 //! The automaton of a grammar: its states, and the lock under which all its requests add to them.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, anyhow, ensure};
@@ -21,6 +21,8 @@ pub(crate) struct Automaton {
     states: Mutex<States>,
     /// No more requests are to get it: it has given up, or holds too much.
     retired: AtomicBool,
+    /// What the states held after the last work on them.
+    bytes: AtomicUsize,
 }
 
 impl Automaton {
@@ -35,10 +37,12 @@ impl Automaton {
         once: &SkippedOnce,
     ) -> Result<Self> {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let states = States::new(grammar, limits, once)?;
         Ok(Self {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             tokens: tokens.clone(),
-            states: Mutex::new(States::new(grammar, limits, once)?),
+            bytes: AtomicUsize::new(states.memory()),
+            states: Mutex::new(states),
             retired: AtomicBool::new(false),
         })
     }
@@ -63,9 +67,9 @@ impl Automaton {
         self.retired.load(Ordering::Relaxed)
     }
 
-    /// About how many bytes it holds.
+    /// About how many bytes it holds; waits for no work on it.
     pub fn memory(&self) -> usize {
-        self.lock().memory()
+        self.bytes.load(Ordering::Relaxed)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, States> {
@@ -86,6 +90,7 @@ impl Automaton {
         states.refuel();
         let value = work(&mut states, &self.tokens);
         let checked = states.check();
+        self.bytes.store(states.memory(), Ordering::Relaxed);
         if states.are_spent() {
             self.retire();
         }

@@ -17,8 +17,9 @@ use super::rows::Rows;
 use super::rules::Rules;
 use super::views::Views;
 
-/// States that have grown by more bytes are left to the requests that have them; others get new ones.
-const MAX_GROWTH: usize = 16 << 20;
+/// States that have grown by more bytes are left to the requests that have them; others get new ones. The cache of grammars
+/// bounds what all of them hold.
+const MAX_GROWTH: usize = 128 << 20;
 /// MiB that the states of an answer may hold; beyond that it is ended.
 const MAX_MIB: usize = 256;
 

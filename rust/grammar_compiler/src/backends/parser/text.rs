@@ -117,6 +117,15 @@ impl Parser {
         }
     }
 
+    /// Whether no text from here ends, as far as the search for a completion goes.
+    ///
+    /// # Errors
+    /// The parser has given up.
+    pub fn never_ends(&self) -> Result<bool> {
+        let place = self.place();
+        self.automaton.work(|inner, tokens| inner.never_ends(tokens, place))
+    }
+
     /// Forgets the last `tokens` tokens.
     pub fn roll_back(&mut self, tokens: usize) {
         if tokens > 0 {

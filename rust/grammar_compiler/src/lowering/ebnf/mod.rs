@@ -119,7 +119,7 @@ mod tests {
         let tokens = small(&["ab", "12", "\", \""]);
         let list = "# a list\nroot  ::= \"[\" ws (value (\",\" ws value)*)? \"]\"\nvalue ::= num\n  | root\n\
                     num ::= \"-\"? [0-9]+ ws\nws ::= [ \\t]{0,2}\n";
-        let cases: [(&str, &[&str], &[&str]); 6] = [
+        let cases: [(&str, &[&str], &[&str]); 7] = [
             (list, &["[]", "[1]", "[ 12, [-3,[]]]", "[1 , 2]"], &["[", "[1,]", "[   1]", "[--1]"]),
             ("root ::= [a-z]* \"ab\" .", &["ab!", "xabé", "abab\n"], &["ab", "Xab!"]),
             ("root ::= 'it''s' | \"\\x41\\u00e9\\\"\"", &["its", "Aé\""], &["it's", ""]),
@@ -130,6 +130,7 @@ mod tests {
             ),
             ("root ::= (\"a\" | \"b\" root){2}", &["aa", "baaa"], &["a", "ba", "baa"]),
             ("root ::= \"\"", &[""], &["a"]),
+            ("root ::= f((\"*\" | \"/\")f)*\nf ::= \"a\" | \"(\"root\")\"", &["a", "a*(a/a)"], &["", "a*"]),
         ];
         for (source, good, bad) in cases {
             let grammar = compiled(&tokens, serde_json::json!({"kind": "ebnf", "source": source}));
@@ -167,6 +168,8 @@ mod tests {
             ("root = \"a\"", "::="),
             ("root ::= \"a\"\nroot ::= \"b\"", "twice"),
             ("root ::= \"a\" ;", "`;`"),
+            ("root ::= \"a\" root", "no text that it allows ever ends"),
+            ("root ::= x+ \"\\n\"\nx ::= \"a\" ws | \"(\" x \")\" ws\nws ::= [ \\t\\n]*", "ever ends"),
             (&format!("root ::= {}", "(".repeat(5000)), "nested"),
             (&format!("root ::= r0\n{chain}r5000 ::= root"), "steps"),
         ] {

@@ -8,6 +8,9 @@ use pyengine_grammar::refusal;
 /// How deep groups may be nested, and how long a chain of rules that name each other may be.
 pub(super) const MAX_DEPTH: usize = 200;
 
+/// xgrammar's macros, which are written as calls.
+const MACROS: [&str; 4] = ["TagDispatch", "TokenTagDispatch", "Token", "ExcludeToken"];
+
 /// The right side of a rule.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expression {
@@ -167,7 +170,7 @@ impl Parser<'_> {
             '<' | '!' => Err(self.wrong("references to tokens are not supported")),
             _ => {
                 let name = self.name().ok_or_else(|| self.wrong(&format!("`{next}` means nothing here")))?;
-                if self.peek() == Some('(') && !self.source[..self.at].ends_with(' ') {
+                if self.peek() == Some('(') && MACROS.contains(&&*name) {
                     return Err(self.wrong(&format!("`{name}(...)` is not supported")));
                 }
                 Ok(Some(Expression::Name(name)))

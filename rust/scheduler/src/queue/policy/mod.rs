@@ -46,7 +46,7 @@ pub fn share(remaining: u32, budget: usize, prefill_chunk: usize) -> usize {
     (remaining as usize).min(budget).min(cap)
 }
 
-/// Most prompt tokens of a step that also decodes, where so many requests run, or could; `least` of 0 is no cap.
+/// Most prompt tokens of a step that also decodes, where this many requests run, or could; `least` of 0 is no cap.
 pub fn prefill_beside_decodes(requests: usize, least: usize) -> usize {
     if least == 0 { usize::MAX } else { least.max(PREFILL_PER_REQUEST * requests) }
 }

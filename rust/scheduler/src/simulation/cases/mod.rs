@@ -1,6 +1,5 @@
 //! One case for each promise of the planner.
 
-mod drafts;
 mod ends;
 mod mailboxes;
 mod penalties;
@@ -8,6 +7,7 @@ mod preemption;
 mod prompts;
 mod results;
 mod scores;
+mod states;
 
 use super::random::{Event, happen};
 use super::world::World;

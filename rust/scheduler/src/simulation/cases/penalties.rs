@@ -81,13 +81,14 @@ fn penalties_of_a_sequence_that_ended_are_none_and_unsound_ones_are_an_error() {
     // SAFETY: every byte of a u64 is a u8.
     let bytes = unsafe { world.words.align_to_mut::<u8>() }.1;
     assert_eq!(world.planner.plan(&mut world.kv, bytes, 1).unwrap(), 1);
-    assert!(world.planner.fill_penalties(bytes).is_err(), "a step before it is in flight");
+    assert!(world.planner.fill_late(bytes).is_err(), "a step before it is in flight");
     world.commit();
     world.post(&Message::Abort(key));
     world.drain();
     // SAFETY: as above.
     let bytes = unsafe { world.words.align_to_mut::<u8>() }.1;
-    assert_eq!(world.planner.fill_penalties(bytes).unwrap(), 0);
+    world.planner.fill_late(bytes).unwrap();
+    assert_eq!(world.planner.layout.view(bytes).unwrap().header.num_penalties, 0);
     let outcome = Outcome { tokens: vec![1], counts: vec![1], ..Outcome::default() };
     world.commit_results(&outcome, 0, &[]).unwrap();
     world.finish();

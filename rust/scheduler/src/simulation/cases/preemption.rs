@@ -53,9 +53,9 @@ fn the_worst_class_is_preempted_first() {
         })
     });
     steps(&mut world, 400, |world| world.stat("preemptions") > 0);
-    let id = world.planner.requests.find(keys[0]).unwrap();
-    assert_eq!(world.planner.requests.get(id).slot, None);
-    assert!(world.planner.requests.get(id).ticket.resumed);
+    let id = world.planner.lifecycle.requests.find(keys[0]).unwrap();
+    assert_eq!(world.planner.lifecycle.requests.get(id).slot, None);
+    assert!(world.planner.lifecycle.requests.get(id).ticket.resumed);
     world.finish();
 }
 

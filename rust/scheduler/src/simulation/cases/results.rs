@@ -7,7 +7,7 @@ use super::super::setup::{Drafts, Setup, roomy};
 use super::super::world::World;
 use crate::features::grammars::GrammarExtension;
 use crate::features::logprobs::LogProbsExtension;
-use crate::features::processors::LogitsProcessorsExtension;
+use crate::features::processors::{LogitsProcessorsExtension, Processors};
 use crate::step::buffers::NO_TOKEN;
 use pyengine_messages::{FinishReason, Message};
 
@@ -88,7 +88,7 @@ fn that_a_device_is_idle_counts_where_it_waits_for_the_next_plan() {
         world.now_ns += 10;
         world.drain();
         world.plan();
-        let counts = world.planner.features.drafts.counts_idle_time();
+        let counts = world.planner.steps.proposer().counts_idle_time();
         world.commit();
         world.read();
         counts
@@ -163,7 +163,7 @@ fn a_row_whose_logits_are_changed_outside_tells_its_tokens_and_may_fail() {
     let mut told = Vec::new();
     for _ in 0..6 {
         world.plan();
-        let (rows, left) = world.planner.processed_rows().unwrap();
+        let (rows, left) = world.planner.feature::<Processors>().take();
         assert!(rows.len() <= 1 && left.is_empty());
         for row in rows {
             assert_eq!((row.key, row.prompt_length), (key, 10));
@@ -176,7 +176,7 @@ fn a_row_whose_logits_are_changed_outside_tells_its_tokens_and_may_fail() {
     assert_eq!(told.len(), 10 + world.streams[&key].tokens.len() - 1);
     assert_eq!(told, world.expected[&key].tokens[..told.len()]);
     world.plan();
-    let (rows, _) = world.planner.processed_rows().unwrap();
+    let (rows, _) = world.planner.feature::<Processors>().take();
     let result = world.device.results.pop_front().unwrap();
     let failed = [(rows[0].logit, "so".to_owned())];
     assert_eq!(world.commit_results(&result, 0, &failed).unwrap(), 1);
@@ -190,7 +190,7 @@ fn a_row_whose_logits_are_changed_outside_tells_its_tokens_and_may_fail() {
     });
     world.drain();
     world.plan();
-    let (rows, left) = world.planner.processed_rows().unwrap();
+    let (rows, left) = world.planner.feature::<Processors>().take();
     assert_eq!((rows[0].key, left), (third, vec![key]));
     world.finish();
 }

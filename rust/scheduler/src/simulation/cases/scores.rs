@@ -28,7 +28,7 @@ fn a_prompt_is_scored_from_the_first_token_that_is_wanted() {
     for (from, saved) in [(0, 0), (9, 8), (29, 28)] {
         let key = world.submit(&prompt(0, 30), 0, |submit| {
             submit.max_tokens = from % 2;
-            ask(submit, &PromptLogProbsExtension { count: 2, first: from });
+            ask(submit, &PromptLogProbsExtension { count: 2, first: from, following: Vec::new() });
         });
         let known = cached(&world);
         steps(&mut world, 20, finished(key));
@@ -38,7 +38,7 @@ fn a_prompt_is_scored_from_the_first_token_that_is_wanted() {
     assert_eq!(cached(&world) - before, 36);
     for (count, first) in [(21, 0), (0, 30)] {
         let key = world.submit(&prompt(1, 30), 0, |submit| {
-            ask(submit, &PromptLogProbsExtension { count, first });
+            ask(submit, &PromptLogProbsExtension { count, first, following: Vec::new() });
         });
         world.cut.insert(key, FinishReason::Error);
     }
@@ -61,7 +61,7 @@ fn a_preempted_prompt_goes_on_where_it_was_scored() {
         world.submit(&prompt(family, 20 + 20 * family as usize), 0, |submit| {
             submit.max_tokens = 40;
             submit.stop_token_ids.clear();
-            ask(submit, &PromptLogProbsExtension { count: 1, first: 0 });
+            ask(submit, &PromptLogProbsExtension { count: 1, first: 0, following: Vec::new() });
         })
     };
     let keys = [scored(&mut world, 0), scored(&mut world, 1)];

@@ -87,6 +87,8 @@ struct Array {
 
 /// Longer completions are not written: every stream waits meanwhile.
 const MAX_BYTES: u32 = 1 << 17;
+/// An end that is no farther away would have been found.
+const SHORT: u32 = 1_000;
 /// Symbols that are followed for a byte of a completion, and besides; more are rules that name each other.
 const SYMBOLS_PER_BYTE: usize = 32;
 const MAX_SYMBOLS: usize = 10_000;
@@ -98,6 +100,17 @@ impl States {
         let steps = self.written(tokens, place).map(|written| written.steps());
         let ends = steps.filter(|steps| !self.rules.remembers || self.ends(tokens, place, steps));
         ends.or_else(|| self.searched(tokens, place))
+    }
+
+    /// Whether no text from here ends: each lexeme ends, and no short row of them does.
+    pub(crate) fn never_ends(&mut self, tokens: &Tokens, place: Place) -> bool {
+        let rules = self.rules.clone();
+        let mut lexemes = rules.symbols.iter().filter_map(|symbol| symbol.lexeme);
+        let mut each_ends = |costs: &Costs| lexemes.all(|lexeme| costs.lexemes[lexeme as usize].is_some());
+        self.completion(tokens, place).is_none()
+            && self.check().is_ok()
+            && each_ends(&self.costs)
+            && self.bytes_to_end(tokens, place).is_none_or(|bytes| bytes <= SHORT)
     }
 
     /// Whether `limit` tokens are surely enough for the shortest completion; None where only that one tells. O(its lexemes),

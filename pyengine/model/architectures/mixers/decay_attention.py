@@ -1,0 +1,116 @@
+"""Lightning attention (Qin et al., "Various Lengths, Constant Speed: Efficient Language Modeling
+with Lightning Attention", 2024), as MiniMax-Text-01 has it: attention without a softmax, whose keys
+fade at a fixed rate of each head::
+
+    x ─┬─ linear ─ silu ─ queries, keys, values ─ decaying sum ─ norm ─ * sigmoid ─ linear ─►
+       └─ linear ─ gates ────────────────────────────────────────────────┘
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyengine.model.architectures.blocks import Block
+from pyengine.model.architectures.buffer import Buffer
+from pyengine.model.architectures.heads import by_kind
+from pyengine.model.architectures.mixers.mixer import Workshop
+from pyengine.model.architectures.parts import Activation, Linear, Norm, Parts, Step
+from pyengine.model.architectures.state_parts import DecaySum, Recurrence
+from pyengine.model.cache_layers import State
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecayAttention:
+    """A mixer: see :class:`pyengine.model.architectures.mixers.mixer.Mixer`.
+
+    Attributes:
+        heads: Heads of queries, of keys and of values.
+        head_dim: Elements of each.
+        rates: By which each head's sum fades with each token, [heads].
+        activation: The activation of queries, keys and values.
+        epsilon: The epsilon of the norm of the output.
+    """
+
+    heads: int
+    head_dim: int
+    rates: tuple[float, ...]
+    activation: Activation
+    epsilon: float
+
+    @property
+    def keeps(self) -> State:
+        """See :class:`Mixer`."""
+        return State(
+            heads=self.heads,
+            key_dim=self.head_dim,
+            value_dim=self.head_dim,
+            key_heads=self.heads,
+            gates=2 * self.heads,
+        )
+
+    @property
+    def shared(self) -> Mapping[str, int]:
+        """See :class:`Mixer`."""
+        # A row is normalized as one, and no part sums its squares over ranks.
+        return {"norm over all heads of lightning attention": 1}
+
+    def block(self, workshop: Workshop, layer: int, start: str) -> Block:
+        """See :class:`Mixer`."""
+        ranks, start = workshop.ranks, f"{start}self_attn."
+        weights, hidden, parts = workshop.weights, workshop.hidden, workshop.parts
+        width, heads = self.heads * self.head_dim, self.heads // ranks
+        qkv = weights.outputs({f"{start}qkv_proj.weight": 3 * width}, hidden)
+        # Of each head the file has its query, its key and its value; the sum takes values first.
+        by_kind_order = by_kind(heads, (self.head_dim,) * 3).reshape(3, -1)[::-1].reshape(-1)
+        gates = weights.outputs({f"{start}output_gate.weight": width}, hidden)
+        norm = weights.vector(f"{start}norm.weight", width)
+        rule = DecaySum(
+            heads=heads,
+            groups=heads,
+            key_dim=self.head_dim,
+            value_dim=self.head_dim,
+            rate=np.array(self.rates, np.float32),
+        )
+        return DecayAttentionBlock(
+            parts,
+            self.activation,
+            parts.linear(qkv.reordered(by_kind_order)),
+            parts.linear(gates),
+            workshop.states.decay_sum(layer, rule),
+            parts.norm(norm, self.epsilon),
+            parts.linear(weights.inputs(f"{start}out_proj.weight", hidden, width), reduce=True),
+            workshop.buffer("before the activation", 3 * width // ranks),
+            workshop.buffer("values, keys and queries", 3 * width // ranks),
+            workshop.buffer("gates of the mixer", width // ranks),
+            workshop.buffer("mixed", width // ranks),
+            workshop.buffer("normalized", width // ranks),
+        )
+
+
+@dataclass(frozen=True)
+class DecayAttentionBlock:
+    """See the module. Its buffers are shared by all layers."""
+
+    parts: Parts
+    activation: Activation
+    to_vkq: Linear
+    to_gates: Linear
+    recur: Recurrence
+    norm: Norm
+    out: Linear
+    raw: Buffer
+    vkq: Buffer
+    gates: Buffer
+    mixed: Buffer
+    normed: Buffer
+
+    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        """[tokens, hidden] -> ``out`` [tokens, hidden]."""
+        self.to_vkq(x, self.raw, tokens)
+        self.to_gates(x, self.gates, tokens)
+        self.parts.activate(self.activation, self.raw, self.vkq, tokens)
+        self.recur(step, self.vkq, None, self.mixed, tokens)
+        self.norm(self.mixed, None, self.normed, tokens)
+        self.parts.gate(self.normed, self.gates, tokens)
+        self.out(self.normed, out, tokens)

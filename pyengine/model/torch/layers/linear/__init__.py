@@ -1,0 +1,1 @@
+"""Linear layers on torch devices, one form of weights a file."""

@@ -153,7 +153,6 @@ async def test_others_go_on_where_an_aborted_prompt_was(
     prompt = some_tokens(300, seed=4)
     loop, aborted = asyncio.get_running_loop(), threading.Event()
     async with counted(folder, max_tokens_per_step=64) as (engine, steps):
-        first = engine.generate(prompt, GREEDY)
 
         def abort() -> None:
             first.abort()
@@ -164,7 +163,9 @@ async def test_others_go_on_where_an_aborted_prompt_was(
                 loop.call_soon_threadsafe(abort)
                 assert aborted.wait(30)
 
+        # Before the request, whose first steps may run before this thread goes on.
         steps.before_launch = before_launch
+        first = engine.generate(prompt, GREEDY)
         others = [engine.generate(prompt, GREEDY) for _ in range(3)]
         answers = await asyncio.gather(*others)
         with pytest.raises(RequestAbortedError):

@@ -20,9 +20,7 @@ pub struct Compiler {
     pub distinct: bool,
     /// `propertyNames` beside `additionalProperties`, where one pattern of all other names would be too long.
     pub names: bool,
-    /// `minProperties` and `maxProperties` beside properties that are all known; the most of these properties.
-    pub counted: Option<usize>,
-    /// Keys come in any order; the most properties of an object, with the bits of a counter of others.
+    /// Keys come in any order; the most properties of an object, others that must come counted as one.
     pub any_order: Option<usize>,
     /// The compiler does not exclude the names in `properties` from `patternProperties` itself, save from the pattern of all names.
     pub names_apart: bool,

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use crate::lowering::description::Whitespace;
 use crate::lowering::lark::{Writer, literal, regex};
-use crate::lowering::members::{BITS, Bits, COUNTED_KEYS, KeyCount, Members, Rules, all};
+use crate::lowering::members::{BITS, Members, Rules, all};
 use crate::lowering::pattern::whole;
-use crate::lowering::special::{ANY_NAME, counts_keys, is_special_itself, is_text_of_number};
+use crate::lowering::special::{ANY_NAME, is_special_itself, is_text_of_number};
 use crate::lowering::strings::Strings;
 use pyengine_grammar::Refusal;
 use pyengine_grammar::refusal;
@@ -215,19 +215,9 @@ impl Schemas<'_> {
             if unique {
                 item = self.writer.different_item(&item)?;
             }
-            let more = |done: u64| {
-                let least = min.saturating_sub(done);
-                match max.map(|max| max - done) {
-                    Some(0) => String::new(),
-                    Some(most) => format!("({comma} {item}){{{least},{most}}}"),
-                    None => format!("({comma} {item}){{{least},}}"),
-                }
-            };
-            tail = match first {
-                0 if min == 0 => format!("({item} {})? {close}", more(1)),
-                0 => format!("{item} {} {close}", more(1)),
-                _ => format!("{} {close}", more(first)),
-            };
+            let (alone, behind) =
+                listed(&item, &comma, &close, min.saturating_sub(first), max.map(|max| max - first));
+            tail = if first == 0 { alone } else { behind };
         }
         for (at, item) in prefix.iter().enumerate().rev() {
             let mut item = self.expression(item)?;
@@ -264,80 +254,81 @@ impl Schemas<'_> {
         self.writer.define("r", &format!("{open} {items}"))
     }
 
-    /// An object: a rule whose parameter has the keys that have come, and counts the others.
+    /// An object.
     fn object(&mut self, object: &Object) -> Result<String, Refusal> {
         let count = |key: &str| object.get(key).and_then(Value::as_u64);
         let properties = object.get("properties").and_then(Value::as_object).cloned().unwrap_or_default();
-        let mut keys: Vec<(&String, &Value)> =
+        let keys: Vec<(&String, &Value)> =
             properties.iter().filter(|(_, value)| **value != json!(false)).collect();
         let required = object.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
         let required: BTreeSet<&str> = required.iter().filter_map(Value::as_str).collect();
-        let counts_keys = counts_keys(object);
-        let any_order = self.any_order && keys.len() <= BITS;
-        if counts_keys && any_order {
-            keys.sort_by_key(|(name, _)| !required.contains(name.as_str()));
-        }
         let required: Vec<usize> =
             (0..keys.len()).filter(|at| required.contains(keys[*at].0.as_str())).collect();
-        let (min, max) = (count("minProperties").unwrap_or(0), count("maxProperties"));
-        let least = min.saturating_sub(required.len() as u64);
-        let most = max.map(|most| most.saturating_sub(required.len() as u64));
-        if counts_keys && keys.len() <= COUNTED_KEYS {
-            return self.counted(&keys, &KeyCount { keys: keys.len(), required, min, max }, any_order);
+        let least = count("minProperties").unwrap_or(0).saturating_sub(required.len() as u64);
+        let most = count("maxProperties").map(|most| most.saturating_sub(required.len() as u64));
+        let others = if most == Some(0) { Vec::new() } else { self.others(object)? };
+        if self.any_order && !keys.is_empty() && keys.len() + usize::from(least > 0) <= BITS {
+            self.any_order(&keys, &required, &others, least > 0)
+        } else {
+            self.in_order(&keys, &required, &others, least, most)
         }
-        let bits = Bits::new(keys.len(), least.max(most.unwrap_or(0)), self.any_order);
-        // In the schema's order a required key that is passed over could not come any more.
-        let passed = match self.any_order {
-            true => Vec::new(),
-            false => required.clone(),
-        };
-        let before =
-            |at: usize| passed.iter().filter(move |one| **one < at).map(|one| format!("bit_set({one})"));
-        if bits.end > BITS {
-            return self.chain(object, &keys, &required, least, most);
-        }
-        let others = self.others(object)?;
+    }
+
+    /// An object whose keys come in any order: a rule whose parameter has those that have come, and whether one of the
+    /// others has, where one must.
+    fn any_order(
+        &mut self,
+        keys: &[(&String, &Value)],
+        required: &[usize],
+        others: &[String],
+        other: bool,
+    ) -> Result<String, Refusal> {
         let (open, comma, close) =
             (self.mark(false, "{", true)?, self.mark(true, self.comma, true)?, self.mark(true, "}", false)?);
         let mut members = Members::new(self.writer)?;
-        for (at, (name, value)) in keys.into_iter().enumerate() {
+        for (at, (name, value)) in keys.iter().enumerate() {
             let member = self.member(name, value)?;
-            let open = all([bits.open(at)].into_iter().chain(before(at)));
-            members.add(&member, &format!("set_bit({at})"), &open);
+            members.add(&member, &format!("set_bit({at})"), &format!("bit_clear({at})"));
         }
-        for other in others.iter().filter(|_| most != Some(0)) {
-            let room = most.map(|most| format!("lt({}, {most})", bits.counter()));
-            members.add(other, &bits.counted(), &all(room.into_iter().chain(before(usize::MAX))));
+        let known = keys.len();
+        for one in others {
+            members.add(one, &if other { format!("set_bit({known})") } else { "_".to_owned() }, "");
         }
-        let enough = (least > 0).then(|| format!("ge({}, {least})", bits.counter()));
-        let ended = all(required.iter().map(|at| format!("bit_set({at})")).chain(enough));
+        let must = required.iter().copied().chain(other.then_some(known));
+        let ended = all(must.map(|at| format!("bit_set({at})")));
         let members = members.write(self.writer, &comma, &close, &ended);
         self.writer.define("r", &format!("{open} {members}"))
     }
 
-    /// An object of known keys, whose number is bounded.
-    fn counted(
+    /// An object whose keys come in the schema's order, and behind them at least `least` others and at most `most`: two rules
+    /// for each key, one where it is the first.
+    fn in_order(
         &mut self,
         keys: &[(&String, &Value)],
-        count: &KeyCount,
-        any_order: bool,
+        required: &[usize],
+        others: &[String],
+        least: u64,
+        most: Option<u64>,
     ) -> Result<String, Refusal> {
         let (open, comma, close) =
             (self.mark(false, "{", true)?, self.mark(true, self.comma, true)?, self.mark(true, "}", false)?);
-        let written: Vec<String> =
-            keys.iter().map(|(name, value)| self.member(name, value)).collect::<Result<_, _>>()?;
-        let members = if any_order {
-            let mut members = Members::new(self.writer)?;
-            for (at, member) in written.iter().enumerate() {
-                let open = all([format!("bit_clear({at})")].into_iter().chain(count.room(at)));
-                members.add(member, &format!("set_bit({at})"), &open);
-            }
-            let ended = count.required.iter().map(|at| format!("bit_set({at})")).chain(count.enough());
-            members.write(self.writer, &comma, &close, &all(ended))
-        } else {
-            count.write(self.writer, &written, &comma, &close)?
-        };
-        self.writer.define("r", &format!("{open} {members}"))
+        let (mut first, mut more) = (close.clone(), close.clone());
+        if !others.is_empty() {
+            let other = self.writer.define("r", &others.join(" | "))?;
+            let (alone, behind) = listed(&other, &comma, &close, least, most);
+            (first, more) = (self.writer.define("r", &alone)?, self.writer.define("r", &behind)?);
+        }
+        for (at, (name, value)) in keys.iter().enumerate().rev() {
+            let member = format!("{} {more}", self.member(name, value)?);
+            let passed = |next: &str| match required.binary_search(&at) {
+                Ok(_) => String::new(),
+                Err(_) => format!(" | {next}"),
+            };
+            let (before, behind) = (passed(&first), passed(&more));
+            first = self.writer.define("r", &format!("{member}{before}"))?;
+            more = self.writer.define("r", &format!("{comma} {member}{behind}"))?;
+        }
+        self.writer.define("r", &format!("{open} {first}"))
     }
 
     /// A key and its value. The colon is a lexeme of its own: in another case of the schema the same key may be one of the
@@ -346,44 +337,6 @@ impl Schemas<'_> {
         let colon = self.mark(true, self.colon, true)?;
         let key = literal(&Value::String(name.to_owned()).to_string());
         Ok(format!("{key} {colon} {}", self.expression(value)?))
-    }
-
-    /// An object of more keys than a parameter has bits, in the schema's order: two rules for each key, one where it is the
-    /// first. At least `least` others come, and at most `most`.
-    fn chain(
-        &mut self,
-        object: &Object,
-        keys: &[(&String, &Value)],
-        required: &[usize],
-        least: u64,
-        most: Option<u64>,
-    ) -> Result<String, Refusal> {
-        let (open, comma, close) =
-            (self.mark(false, "{", true)?, self.mark(true, self.comma, true)?, self.mark(true, "}", false)?);
-        let others = if most == Some(0) { Vec::new() } else { self.others(object)? };
-        // Known keys alone of which one must come: the last one is not passed over.
-        let not_empty = others.is_empty() && least > 0;
-        let (mut first, mut more) = (close.clone(), close.clone());
-        if !others.is_empty() {
-            let bits = Bits::new(0, least.max(most.unwrap_or(0)), false);
-            let room = most.map(|most| format!("lt({}, {most})", bits.counter())).unwrap_or_default();
-            let enough = if least > 0 { format!("ge({}, {least})", bits.counter()) } else { String::new() };
-            let mut members = Members::new(self.writer)?;
-            others.iter().for_each(|other| members.add(other, &bits.counted(), &room));
-            (first, more) = members.write_both(self.writer, &comma, &close, &enough);
-        }
-        for (at, (name, value)) in keys.iter().enumerate().rev() {
-            let member = format!("{} {more}", self.member(name, value)?);
-            let passed = |next: &str, may: bool| match may && required.binary_search(&at).is_err() {
-                true => format!(" | {next}"),
-                false => String::new(),
-            };
-            let may = !not_empty || at + 1 < keys.len();
-            let (before, behind) = (passed(&first, may), passed(&more, true));
-            first = self.writer.define("r", &format!("{member}{before}"))?;
-            more = self.writer.define("r", &format!("{comma} {member}{behind}"))?;
-        }
-        self.writer.define("r", &format!("{open} {first}"))
     }
 
     /// The members besides known ones: their names and values.
@@ -416,6 +369,20 @@ impl Schemas<'_> {
         }
         Ok(out)
     }
+}
+
+/// From `min` to `max` items with `comma` between them and `end` behind: where none has come, and behind another one.
+fn listed(item: &str, comma: &str, end: &str, min: u64, max: Option<u64>) -> (String, String) {
+    let more = |done: u64| {
+        let least = min.saturating_sub(done);
+        match max.map(|max| max - done) {
+            Some(0) => String::new(),
+            Some(most) => format!("({comma} {item}){{{least},{most}}}"),
+            None => format!("({comma} {item}){{{least},}}"),
+        }
+    };
+    let optional = if min == 0 { "?" } else { "" };
+    (format!("({item} {}){optional} {end}", more(1)), format!("{} {end}", more(0)))
 }
 
 /// All values of a schema in normal form, where it lists them.

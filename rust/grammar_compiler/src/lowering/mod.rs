@@ -31,7 +31,7 @@ use crate::context::Tokens;
 use crate::lowering::description::{Description, KeyOrder, Whitespace};
 use crate::lowering::lark::{Lexeme, Node, Writer, literal, regex};
 use crate::lowering::limits::{MAX_OPTIONAL, MAX_PROPERTIES, check_lark, check_schema};
-use crate::lowering::members::{BITS, COUNTED_KEYS};
+use crate::lowering::members::BITS;
 use pyengine_grammar::Refusal;
 use pyengine_grammar::refusal;
 
@@ -225,7 +225,6 @@ fn json_schema(
                 texts: true,
                 distinct: true,
                 names: true,
-                counted: Some(COUNTED_KEYS),
                 any_order: any_order.then_some(BITS),
                 names_apart: any_order,
             };

@@ -33,20 +33,12 @@ pub(crate) fn is_special_itself(schema: &Map<String, Value>) -> bool {
         || schema.contains_key("uniqueItems")
         || schema.contains_key(COUNTED)
         || schema.contains_key("propertyNames")
-        || counts_keys(schema)
         || schema.get("patternProperties").and_then(Value::as_object).is_some_and(are_long)
 }
 
 /// Whether a schema is of numbers whose text matches a pattern.
 pub(crate) fn is_text_of_number(schema: &Map<String, Value>) -> bool {
     schema.contains_key("pattern") && schema.get("type").is_some_and(|name| name == "number")
-}
-
-/// Whether an object whose keys are all known has a bounded number of them.
-pub(crate) fn counts_keys(schema: &Map<String, Value>) -> bool {
-    ["minProperties", "maxProperties"].iter().any(|key| schema.contains_key(*key))
-        && schema.get("additionalProperties") == Some(&Value::Bool(false))
-        && !schema.contains_key("patternProperties")
 }
 
 /// Whether some part of a schema is one that llguidance cannot compile.

@@ -96,8 +96,7 @@ impl Writer<'_, '_> {
         let known: Vec<_> = known.iter().filter(may_come).collect();
         if let Some(most) = self.normalizer.compiler.any_order {
             let required = known.iter().filter(|(_, property)| property.required).count() as u64;
-            let counted = case.min.max(case.max.unwrap_or(0)).saturating_sub(required);
-            let most = most - (u64::BITS - counted.leading_zeros()) as usize;
+            let most = most - usize::from(case.min > required);
             if let Some((_, property)) = known.get(most) {
                 let (path, count) = (self.normalizer.name(property.named.0), known.len());
                 let said = format!("{path}: an object has {count}; in any key order the limit is {most}");

@@ -2,8 +2,8 @@
 //!
 //! The grammar writes the known properties in their order and then others, whose names it tells apart only by
 //! languages that do not meet. So the languages that the schema names are cut into such pieces; counting properties
-//! (`minProperties`, `maxProperties`) is cut into cases of which of the optional ones are there, where they are few or
-//! others may come; else it is left to the compiler of the result. Cost: the number of pieces and cases, both bounded.
+//! (`minProperties`, `maxProperties`) is cut into cases of which of the optional ones are there. Cost: the number of pieces
+//! and cases, both bounded.
 
 use std::rc::Rc;
 
@@ -16,8 +16,6 @@ use crate::normalizer::Normalizer;
 const MAX_PIECES: usize = 24;
 const MAX_CASES: usize = 200;
 const MAX_STATES: usize = 400;
-/// Most optional properties for which cases say which are there.
-const FEW: usize = 8;
 /// A language with at most this many names is listed.
 const MAX_NAMES: usize = 64;
 
@@ -187,10 +185,6 @@ impl Normalizer<'_> {
         if case.max.is_some_and(|max| max < required) || !beside && (case.min > most || case.others_min > 0) {
             return Ok(Vec::new());
         }
-        if !beside && self.leaves_counting(&case, required, optional.len()) {
-            case.max = case.max.filter(|max| *max < most);
-            return Ok(vec![case]);
-        }
         let counting = Counting {
             required,
             min: case.min.max(if case.others_min > 0 { required + case.others_min } else { 0 }),
@@ -207,15 +201,6 @@ impl Normalizer<'_> {
         (case.min, case.max, case.others_min) = (0, None, 0);
         add(&mut case.open, path);
         Ok(vec![case])
-    }
-}
-
-impl Normalizer<'_> {
-    /// Whether the compiler of the result counts the properties of a case that are all known.
-    fn leaves_counting(&self, case: &ObjectCase, required: u64, optional: usize) -> bool {
-        let Some(most) = self.compiler.counted else { return false };
-        let not_empty = (case.min, case.max, required) == (1, None, 0);
-        optional > FEW && (not_empty || required as usize + optional <= most)
     }
 }
 
@@ -290,8 +275,9 @@ impl Counting {
             before.others.clear();
             (before.min, before.max) = (0, None);
         }
-        if missing > 1 {
-            // The same name twice would be counted twice.
+        let among_known = normalizer.compiler.any_order.is_some() && here > 0;
+        if missing > 1 || among_known && before.max.is_some() {
+            // The same name twice would be counted twice, and others that come between known ones are not counted.
             add(&mut before.open, before.bound_path);
         }
         out.push(before);

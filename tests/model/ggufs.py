@@ -70,6 +70,14 @@ def pieces(arrays: Arrays, config: Config) -> Arrays:
     return found | {name: np.stack([of[at] for at in sorted(of)]) for name, of in experts.items()}
 
 
+def experts_of_qwen(arrays: Arrays, config: Config) -> Arrays:
+    """With the experts of a layer named as llama.cpp's converter calls them, for all families."""
+    return {
+        re.sub(r"backbone(.*)\.mixer\.experts", r"model\1.mlp.experts", name): array
+        for name, array in arrays.items()
+    }
+
+
 def in_parts(module: str, part: str, config: Config) -> str:
     """The name of gates, ups or outputs of experts, or of a layer beside them."""
     if "shared_mlp" not in module:
@@ -505,6 +513,26 @@ CASES: dict[str, Case] = {
             "feed_forward_length": [
                 c["intermediate_size"] if kind == "mlp" else 0 for kind in c["layers_block_type"]
             ],
+        },
+    ),
+    "nemotron_h_moe": Case(
+        "nemotron 3, narrow experts",
+        change=(pieces, experts_of_qwen, states),
+        values=lambda c: {
+            **mamba(c),
+            **attending(c),
+            **experts(c),
+            "feed_forward_length": [
+                {"moe": c["moe_intermediate_size"], "mlp": c["intermediate_size"]}.get(kind, 0)
+                for kind in c["layers_block_type"]
+            ],
+            "expert_shared_feed_forward_length": c["moe_shared_expert_intermediate_size"],
+            "expert_shared_count": 1,
+            "expert_weights_norm": True,
+            "expert_weights_scale": c["routed_scaling_factor"],
+            "expert_group_count": 1,
+            "expert_group_used_count": 1,
+            "moe_latent_size": c["moe_latent_size"],
         },
     ),
     "olmo": Case("olmo", {"attention_bias": False}, (like_llama,)),

@@ -45,6 +45,24 @@ MAMBA: dict[str, Any] = {
     "mamba_chunk_size": 16,
 }
 
+NEMOTRON_3: dict[str, Any] = WIDE | {
+    "layers_block_type": ["mamba", "moe", "attention", "mamba", "moe", "mlp"],
+    "head_dim": 16,
+    "mamba_num_heads": 8,
+    "mamba_head_dim": 12,
+    "n_groups": 2,
+    "ssm_state_size": 16,
+    "chunk_size": 16,
+    # transformers bounds steps by it in prompts, but not in decodes, nor does NVIDIA.
+    "time_step_min": 1e-9,
+    "n_routed_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 24,
+    "moe_shared_expert_intermediate_size": 40,
+    "routed_scaling_factor": 1.5,
+}
+"""Nemotron 3, whose layers have experts without gates."""
+
 FALCON_H1: dict[str, Any] = MAMBA | {
     "mamba_d_ssm": 96,
     "mamba_d_head": 12,
@@ -157,18 +175,12 @@ HYBRIDS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "nemotron-h": (
         NemotronHConfig,
-        WIDE
-        | {
-            "layers_block_type": ["mamba", "mlp", "attention", "mamba", "mlp"],
-            "head_dim": 16,
-            "mamba_num_heads": 8,
-            "mamba_head_dim": 12,
-            "n_groups": 2,
-            "ssm_state_size": 16,
-            "chunk_size": 16,
-            # transformers bounds steps by it in prompts, but not in decodes, nor does NVIDIA.
-            "time_step_min": 1e-9,
-        },
+        NEMOTRON_3 | {"layers_block_type": ["mamba", "mlp", "attention", "mamba", "mlp"]},
+    ),
+    "nemotron 3": (NemotronHConfig, NEMOTRON_3),
+    "nemotron 3, narrow experts": (
+        NemotronHConfig,
+        NEMOTRON_3 | {"moe_latent_size": 32},
     ),
 }
 """Name, configuration of transformers, and what is changed of :data:`tests.model.llamas.SMALL`."""

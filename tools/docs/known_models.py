@@ -126,7 +126,7 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "Mistral4ForCausalLM": ("Mistral Small 4, the text part alone", _MISTRAL),
     "MistralForCausalLM": ("Mistral 7B, Nemo, Small 2 and 3, Magistral", _MISTRAL),
     "MixtralForCausalLM": ("Mixtral 8x7B and 8x22B", _MISTRAL),
-    "NemotronHForCausalLM": ("Nemotron-H, Nemotron Nano 2: without experts", ()),
+    "NemotronHForCausalLM": ("Nemotron-H, Nemotron Nano 2, Nemotron 3", ()),
     "NemotronForCausalLM": ("Nemotron 3 and 4, Minitron", ()),
     "OlmoHybridForCausalLM": ("OLMo-Hybrid 7B", ()),
     "OlmoForCausalLM": ("OLMo 1", ()),

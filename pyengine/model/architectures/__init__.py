@@ -12,6 +12,12 @@ from typing import Any, Protocol
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.decoder import Family, decoder
+from pyengine.model.architectures.families.hybrids.bamba import (
+    bamba,
+    bamba_config,
+    granite_h,
+    granite_hybrid_config,
+)
 from pyengine.model.architectures.families.hybrids.falcon_h1 import (
     falcon_h1,
     falcon_h1_config,
@@ -25,10 +31,6 @@ from pyengine.model.architectures.families.hybrids.lfm2 import (
     lfm3_config,
 )
 from pyengine.model.architectures.families.hybrids.mamba2 import (
-    bamba,
-    bamba_config,
-    granite_h,
-    granite_hybrid_config,
     mamba2,
     mamba2_config,
     nemotron_h,

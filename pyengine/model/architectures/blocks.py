@@ -126,6 +126,32 @@ class ExpertLayer:
 
 
 @dataclass(frozen=True)
+class LatentExperts:
+    """Experts that read and write narrower rows than hidden states; they are called as
+    :class:`pyengine.model.architectures.parts.Experts` are.
+
+    Attributes:
+        into: From hidden states to what the experts read.
+        experts: The experts.
+        out_of: From what they wrote to hidden states.
+        given: What they read.
+        made: What they wrote.
+    """
+
+    into: Linear
+    experts: Experts
+    out_of: Linear
+    given: Buffer
+    made: Buffer
+
+    def __call__(self, logits: Buffer, x: Buffer, out: Buffer, rows: int) -> None:
+        """[rows, experts], [rows, hidden] -> ``out`` [rows, hidden]."""
+        self.into(x, self.given, rows)
+        self.experts(logits, self.given, self.made, rows)
+        self.out_of(self.made, out, rows)
+
+
+@dataclass(frozen=True)
 class BesideExperts:
     """A mixture that reads hidden states as they were before the layer's norm, by norms of its own.
 

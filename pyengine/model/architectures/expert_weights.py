@@ -57,7 +57,7 @@ def _gate_up(
     weights: Weights, mlp: str, names: ExpertNames, expert: int, inner: int, hidden: int
 ) -> Matrix:
     found = [f"{mlp}{name.format(expert)}" for name in names.gate_up]
-    if len(found) > 1:
+    if len(found) > 1 or not names.gated:
         return weights.outputs(dict.fromkeys(found, inner), hidden)
     if not names.interleaved:
         return weights.fused(found[0], (inner, inner), hidden)

@@ -41,7 +41,7 @@ class ExpertWeights:
     Attributes:
         count: Experts of all ranks.
         first: The number of the first one here.
-        gate_up: Gates, then ups, of each expert: [2 * inner, hidden].
+        gate_up: Gates, then ups, of each expert: [2 * inner, hidden]; or ups alone.
         down: The down projection of each expert: [hidden, inner].
         gate_up_bias: A bias of each expert, floats [2 * inner]; none at all, or one each.
         down_bias: A bias of each expert, floats [hidden], which all ranks have where they share
@@ -63,6 +63,11 @@ class ExpertWeights:
     def divided(self) -> bool:
         """Whether ranks have whole experts, not a share of each."""
         return len(self.down) < self.count
+
+    @property
+    def gated(self) -> bool:
+        """Whether experts have gates, not ups alone."""
+        return self.gate_up[0].shape[0] != self.down[0].shape[1]
 
     def added_by(self, rank: int) -> "ExpertWeights":
         """Returns the experts with the output biases that this rank adds; ranks share them out."""

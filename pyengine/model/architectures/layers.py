@@ -13,6 +13,7 @@ from pyengine.model.architectures.blocks import (
     ExpertLayer,
     FeedForward,
     Gated,
+    LatentExperts,
     NormedAfter,
     OfResidual,
     OutputGates,
@@ -281,6 +282,15 @@ class Layers:
     def _mixture(self, index: int, prefix: str, mixture: Mixture) -> ExpertLayer:
         made = self._made
         router, experts = made.router(prefix, mixture), made.experts(index, prefix, mixture)
+        if (latents := mixture.latents) is not None:
+            width, hidden = latents.width, made.info.hidden_size
+            experts = LatentExperts(
+                made.whole(f"{prefix}{latents.into}", width, hidden),
+                experts,
+                made.whole(f"{prefix}{latents.out_of}", hidden, width),
+                self._buffer("what the experts read", width),
+                self._buffer("what the experts wrote", width),
+            )
         return ExpertLayer(router, experts, self._buffer("router's logits", mixture.count))
 
     def _sum(self, first: Block, second: Block) -> Sum:

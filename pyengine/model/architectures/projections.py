@@ -288,8 +288,9 @@ class Projections:
 
     def experts(self, layer: int, mlp: str, mixture: Mixture) -> Experts:
         """The feed-forward layers of all experts."""
-        hidden, divided = self.info.hidden_size, self.parts.expert_parallel
-        weights = expert_weights(self.weights, mlp, mixture, hidden, divided=divided)
+        width = mixture.latents.width if mixture.latents else self.info.hidden_size
+        divided = self.parts.expert_parallel
+        weights = expert_weights(self.weights, mlp, mixture, width, divided=divided)
         return self.parts.experts(layer, mixture.routing, weights, self.traits.activation)
 
     def shared_gate(self, mlp: str, name: str) -> Linear:

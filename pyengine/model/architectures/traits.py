@@ -77,11 +77,12 @@ class ExpertNames:
     One tensor may have the weights of all experts: see :mod:`pyengine.model.weights.stacked`.
 
     Attributes:
-        gate_up: Gates and ups; one name where a file has one weight of both.
+        gate_up: Gates and ups; one name where a file has one weight of both, or without gates.
         down: The outputs.
         gate_up_bias: The bias of gates and ups; None: there is none.
         down_bias: The bias of the outputs; None: there is none.
         interleaved: Where gates and ups are one weight, a gate and its up are neighbours.
+        gated: Whether experts have gates.
     """
 
     gate_up: tuple[str, ...] = ("experts.{}.gate_proj.weight", "experts.{}.up_proj.weight")
@@ -89,6 +90,7 @@ class ExpertNames:
     gate_up_bias: str | None = None
     down_bias: str | None = None
     interleaved: bool = False
+    gated: bool = True
 
 
 STACKED = ExpertNames(gate_up=("experts.gate_up_proj[{}]",), down="experts.down_proj[{}]")
@@ -114,6 +116,21 @@ class Beside:
 
 
 @dataclass(frozen=True)
+class ExpertLatents:
+    """Narrower rows that experts read and write in place of hidden states (Nemotron 3 Super).
+
+    Attributes:
+        width: Numbers of a row.
+        into: The layer that makes them of hidden states.
+        out_of: The layer that makes hidden states of what the experts wrote.
+    """
+
+    width: int
+    into: str
+    out_of: str
+
+
+@dataclass(frozen=True)
 class Mixture:
     """The experts of a family's feed-forward layers.
 
@@ -133,6 +150,7 @@ class Mixture:
         shared_inner: Its width.
         shared_gate: The name of the layer whose sigmoid multiplies it; None: there is none.
         beside: How it goes with a dense layer beside it; None: there is none.
+        latents: What the experts read and write; None: hidden states.
     """
 
     count: int
@@ -150,6 +168,7 @@ class Mixture:
     shared_inner: int = 0
     shared_gate: str | None = None
     beside: Beside | None = None
+    latents: ExpertLatents | None = None
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,11 @@ pub use router::Router;
 pub struct Layers<'a> {
     /// The number of the first one: others may be elsewhere.
     pub first: usize,
-    /// Gates, then ups of each expert: \[2 * inner, hidden\].
+    /// Gates, then ups of each expert: \[2 * inner, hidden\]; or ups alone, \[inner, hidden\].
     pub gate_up: Vec<&'a Linear>,
     /// \[hidden, inner\].
     pub down: Vec<&'a Linear>,
-    /// The gates' activation.
+    /// The activation of gates, or of ups alone.
     pub activation: Activation,
     /// Weights multiply what goes into an expert, in place of what comes out (Meta, "Llama 4", 2025).
     pub weighs_inputs: bool,
@@ -87,7 +87,8 @@ pub fn experts<T: Element>(
         inner.resize(routes.len() * down.inputs(), T::ZERO);
         results.resize(given.len(), 0.0f32);
         linear(threads, gate_up, &given, &mut gates);
-        activation::gated(threads, layers.activation, &gates, down.inputs(), &mut inner);
+        let activate = if gate_up.outputs() == down.inputs() { activation::plain } else { activation::gated };
+        activate(threads, layers.activation, &gates, down.inputs(), &mut inner);
         linear(threads, down, &inner, &mut results);
         for (&(row, weight), result) in routes.iter().zip(results.chunks_exact(hidden)) {
             let weight = if layers.weighs_inputs { 1.0 } else { weight };

@@ -155,6 +155,9 @@ def nemotron_h(facts: Facts) -> dict[str, Any]:
         "attention" if head else "mlp" if feed else "mamba"
         for head, feed in zip(heads, feeds, strict=True)
     ]
+    for layer in range(len(kinds)):
+        if facts.has(f"blk.{layer}.ffn_gate_inp.weight"):
+            kinds[layer] = "moe"
     return {"layers_block_type": kinds} | value_dim("mamba_head_dim")(facts)
 
 

@@ -95,6 +95,20 @@ def _qwen3_5(
     )
 
 
+def _nemotron_h(fields: Mapping[str, str]) -> GgufFamily:
+    return GgufFamily(
+        "NemotronHForCausalLM",
+        {
+            **PLAIN_MAMBA,
+            "ssm_state_size": "ssm.state_size",
+            "mamba_num_heads": "ssm.time_step_rank",
+            **fields,
+        },
+        flags=BIASES | {"use_conv_bias": "ssm_conv1d.bias"},
+        more=derived.nemotron_h,
+    )
+
+
 def _cohere(architecture: str, **own: Any) -> GgufFamily:
     return GgufFamily(
         architecture,
@@ -186,16 +200,7 @@ FAMILIES = {
     "nemotron": GgufFamily(
         "NemotronForCausalLM", {"norm_eps": LAYER_EPSILON}, flags=BIASES, ones=True
     ),
-    "nemotron_h": GgufFamily(
-        "NemotronHForCausalLM",
-        {
-            **PLAIN_MAMBA,
-            "ssm_state_size": "ssm.state_size",
-            "mamba_num_heads": "ssm.time_step_rank",
-        },
-        flags=BIASES | {"use_conv_bias": "ssm_conv1d.bias"},
-        more=derived.nemotron_h,
-    ),
+    "nemotron_h": _nemotron_h({}),
     "olmo": GgufFamily("OlmoForCausalLM", rows=NEIGHBOURS),
     "olmo2": GgufFamily(
         "Olmo2ForCausalLM",
@@ -278,6 +283,13 @@ MIXTURES = {
         },
     ),
     "llama": GgufFamily("MixtralForCausalLM", LOCAL_EXPERTS, rows=NEIGHBOURS),
+    "nemotron_h_moe": _nemotron_h(
+        {
+            **ROUTED,
+            "moe_shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+            "moe_latent_size": "moe_latent_size",
+        }
+    ),
     "olmoe": GgufFamily("OlmoeForCausalLM", EXPERTS, {"norm_topk_prob": False}),
     "qwen2moe": GgufFamily("Qwen2MoeForCausalLM", EXPERTS | SHARED, {"norm_topk_prob": False}),
     "qwen35moe": _qwen3_5("Qwen3_5MoeForCausalLM", EXPERTS | SHARED, {}, TILED, TILED_COLUMNS),

@@ -66,15 +66,19 @@ ffn_up               mlp.up_proj feed_forward.up_proj feed_forward.w3 mixer.up_p
 ffn_up               mlp.gate_up_proj mlp.c_fc mlp.fc1 mlp.dense_h_to_4h
 ffn_down             mlp.down_proj feed_forward.down_proj feed_forward.w2 mixer.down_proj
 ffn_down             mlp.c_proj mlp.fc2 mlp.dense_4h_to_h
-ffn_gate_inp         mlp.gate mlp.router feed_forward.gate router.proj
+ffn_gate_inp         mlp.gate mlp.router feed_forward.gate router.proj mixer.gate
 ffn_gate_inp         block_sparse_moe.gate block_sparse_moe.router.layer
 =ffn_gate_inp.scale  router.scale
 =ffn_down_exps.scale router.per_expert_scale
 =exp_probs_b.bias    mlp.gate.e_score_correction_bias feed_forward.expert_bias
-=exp_probs_b.bias    mlp.moe_statics.e_score_correction_bias
+=exp_probs_b.bias    mlp.moe_statics.e_score_correction_bias mixer.gate.e_score_correction_bias
 ffn_gate_shexp       mlp.shared_expert.gate_proj mlp.shared_experts.gate_proj
 ffn_up_shexp         mlp.shared_expert.up_proj mlp.shared_experts.up_proj
+ffn_up_shexp         mixer.shared_experts.up_proj
 ffn_down_shexp       mlp.shared_expert.down_proj mlp.shared_experts.down_proj
+ffn_down_shexp       mixer.shared_experts.down_proj
+ffn_latent_down      mixer.fc1_latent_proj
+ffn_latent_up        mixer.fc2_latent_proj
 ffn_gate_inp_shexp   mlp.shared_expert_gate
 ffn_gate_exps        experts.gate_proj experts.w1
 ffn_up_exps          experts.up_proj experts.w3
@@ -90,7 +94,7 @@ NAMES = {
 
 _LAYER = re.compile(r"(?:model\.layers|backbone\.layers|transformer\.h)\.(\d+)\.(.*)")
 _EXPERT = re.compile(
-    r"(?:(?:mlp|block_sparse_moe|feed_forward)\.)?experts\.(?:(\d+)\.)?([a-z0-9_]+?)(_bias)?"
+    r"(?:(?:mlp|block_sparse_moe|feed_forward|mixer)\.)?experts\.(?:(\d+)\.)?([a-z0-9_]+?)(_bias)?"
 )
 
 

@@ -56,17 +56,12 @@ impl CpuExperts {
         guarded(|| {
             let here = gate_up.len();
             let count = count.unwrap_or(here);
-            let fits = gate_up.iter().zip(&down).all(|(gate_up, down)| {
-                let (gate_up, down) = (&gate_up.get().inner, &down.get().inner);
-                gate_up.outputs() == 2 * down.inputs()
-                    && gate_up.inputs() == down.outputs()
-                    && gate_up.inputs() == gate_up.inputs().max(1)
-            });
-            let width = gate_up.first().map_or(0, |first| first.get().inner.inputs());
-            let same = gate_up.iter().all(|one| one.get().inner.inputs() == width);
-            if here == 0 || down.len() != here || !fits || !same {
+            let needs_gates = matches!(activation, Activation::ClampedSwiglu { .. });
+            if here == 0 || down.len() != here || !fit(&gate_up, &down, needs_gates) {
                 return invalid(
-                    "experts have a gate_up [2 * inner, hidden] and a down [hidden, inner] each".into(),
+                    "experts have a gate_up [2 * inner, hidden], or an up [inner, hidden] where the activation \
+                     needs no gate, and a down [hidden, inner] each"
+                        .into(),
                 );
             }
             if first.checked_add(here).is_none_or(|end| end > count) {
@@ -100,6 +95,20 @@ impl CpuExperts {
     fn routed(&self) -> Vec<u64> {
         self.routed.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
+}
+
+/// Whether the layers of all experts are of the same shapes, which fit together.
+fn fit(gate_up: &[Py<CpuLinear>], down: &[Py<CpuLinear>], needs_gates: bool) -> bool {
+    let first = |of: &[Py<CpuLinear>]| (of[0].get().inner.outputs(), of[0].get().inner.inputs());
+    let ((before, hidden), (outputs, inner)) = (first(gate_up), first(down));
+    let alike = |of: &[Py<CpuLinear>], outputs, inputs| {
+        of.iter().all(|one| one.get().inner.outputs() == outputs && one.get().inner.inputs() == inputs)
+    };
+    hidden > 0
+        && outputs == hidden
+        && (before == 2 * inner || before == inner && !needs_gates)
+        && alike(gate_up, before, hidden)
+        && alike(down, hidden, inner)
 }
 
 impl CpuExperts {

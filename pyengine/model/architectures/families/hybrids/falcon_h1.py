@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.architectures.families.hybrids.mamba2 import (
+from pyengine.model.architectures.families.hybrids.bamba import (
     MAMBA_DEFAULTS,
     refuse_step_limits,
 )

@@ -1,17 +1,14 @@
-"""Models with Mamba-2: Bamba (IBM, Princeton, CMU, UIUC, 2024), whose layers are Mamba-2 but for a
-few that attend, and Granite 4 H (IBM, 2025), which has Granite's multipliers and experts.
-
-Mamba2 itself (Dao and Gu, 2024) and Nemotron-H (NVIDIA, "Nemotron-H: A Family of Accurate and
-Efficient Hybrid Mamba-Transformer Models", 2025) have layers of one block: Nemotron-H's are
-Mamba-2, attention or feed-forward.
+"""Models with layers of one block: Mamba2 (Dao and Gu, 2024), and Nemotron-H (NVIDIA,
+"Nemotron-H: A Family of Accurate and Efficient Hybrid Mamba-Transformer Models", 2025), whose
+layers are Mamba-2, attention or feed-forward, in Nemotron 3 (NVIDIA, 2025) with experts.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.architectures.families.llama_like.granite import granite_hybrid
+from pyengine.model.architectures.experts import Routing
+from pyengine.model.architectures.families.hybrids.bamba import refuse_step_limits
 from pyengine.model.architectures.mixers.state_space import StateSpace
 from pyengine.model.architectures.reading import (
     activation,
@@ -24,20 +21,14 @@ from pyengine.model.architectures.reading import (
     require,
     with_defaults,
 )
-from pyengine.model.architectures.traits import Names, Traits
+from pyengine.model.architectures.traits import (
+    ExpertLatents,
+    ExpertNames,
+    Mixture,
+    Names,
+    Traits,
+)
 from pyengine.model.cache_layers import Nothing
-from pyengine.model.positions import rotary_parameters
-
-MAMBA_DEFAULTS: dict[str, Any] = {
-    "mamba_n_heads": 128,
-    "mamba_d_head": "auto",
-    "mamba_n_groups": 1,
-    "mamba_d_state": 256,
-    "mamba_d_conv": 4,
-    "mamba_expand": 2,
-}
-"""Of the configurations of Bamba and Granite 4."""
-
 
 PATTERN = {
     "M": "linear_attention",
@@ -58,114 +49,6 @@ ONE_BLOCK = Names(
     gate_up=("up_proj",),
     before_attention="norm",
 )
-
-
-def bamba_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A Bamba's config.json with what it leaves out."""
-    usual = with_defaults(
-        config,
-        **MAMBA_DEFAULTS,
-        vocab_size=128_000,
-        hidden_size=4096,
-        intermediate_size=14_336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        max_position_embeddings=262_144,
-        rms_norm_eps=1e-5,
-    )
-    attend = usual.get("attn_layer_indices", ())
-    kinds = [
-        "full_attention" if layer in attend else "linear_attention"
-        for layer in range(layer_count(usual))
-    ]
-    return {**usual, "layer_types": kinds, "partial_rotary_factor": 0.5}
-
-
-def granite_hybrid_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A Granite 4's config.json in the usual names, with what it leaves out."""
-    usual = with_defaults(
-        config, **MAMBA_DEFAULTS, shared_intermediate_size=1024, num_local_experts=8
-    )
-    kinds = usual.get("layer_types") or usual.get("layers_block_type")
-    if not isinstance(kinds, list):
-        kinds = ["mamba"] * layer_count(usual)
-    names = {"attention": "full_attention", "mamba": "linear_attention"}
-    return {**usual, "layer_types": [names.get(kind, kind) for kind in kinds]}
-
-
-def bamba(config: Mapping[str, Any]) -> Traits:
-    """The traits of a Bamba."""
-    mixers = _mixers(config, mixer_of(config))
-    bias = bool(config.get("attention_bias"))
-    return Traits(
-        names=Names(
-            norm="model.final_layernorm", mlp="feed_forward.", before_mlp="pre_ff_layernorm"
-        ),
-        layers=keys_beside(config, mixers),
-        mixers=mixers,
-        qkv_bias=bias,
-        out_bias=bias,
-        mlp_bias=bool(config.get("mlp_bias")),
-        rotary=(rotary_parameters(config),) * len(mixers),
-        **common(config, epsilon=1e-5),
-    )
-
-
-def granite_h(config: Mapping[str, Any]) -> Traits:
-    """The traits of a Granite 4, dense or with experts, with Mamba-2 or without."""
-    traits = granite_hybrid(config)
-    mixers = _mixers(config, mixer_of(config))
-    if not any(mixers):
-        return traits
-    return replace(traits, layers=keys_beside(config, mixers), mixers=mixers)
-
-
-def mixer_of(config: Mapping[str, Any]) -> StateSpace:
-    """The mixer that the settings of Bamba say, which begin with ``mamba_``.
-
-    Raises:
-        ModelLoadError: They are not supported, or do not fit.
-    """
-    require(config, "hidden_act", "silu", "swish")
-    refuse_step_limits(config)
-    heads, inner = count(config, "mamba_n_heads"), count(config, "mamba_expand")
-    inner *= count(config, "hidden_size")
-    dim = config.get("mamba_d_head")
-    dim = inner // heads if dim == "auto" else count(config, "mamba_d_head")
-    if dim * heads != inner:
-        raise ModelLoadError(
-            f"config.json: {heads} heads of {dim} elements ('mamba_d_head') are not "
-            f"'mamba_expand' times 'hidden_size', {inner}"
-        )
-    return StateSpace(
-        heads=heads,
-        head_dim=dim,
-        groups=count(config, "mamba_n_groups"),
-        size=count(config, "mamba_d_state"),
-        kernel=count(config, "mamba_d_conv"),
-        epsilon=number(config, "rms_norm_eps", 1e-5),
-        bias=bool(config.get("mamba_proj_bias")),
-        convolution_bias=bool(config.get("mamba_conv_bias", True)),
-    )
-
-
-def refuse_step_limits(config: Mapping[str, Any]) -> None:
-    """Check that the steps of Mamba-2 have no limits.
-
-    Raises:
-        ModelLoadError: They have.
-    """
-    # transformers writes infinity as an object.
-    endless = (float("inf"), {"__float__": "Infinity"}, "Infinity")
-    limit = config.get("time_step_limit")
-    if limit is not None and not (len(limit) == 2 and limit[0] == 0 and limit[1] in endless):
-        raise ModelLoadError(f"config.json: 'time_step_limit' of {limit!r} is not supported")
-
-
-def _mixers(config: Mapping[str, Any], mixer: StateSpace) -> tuple[StateSpace | None, ...]:
-    kinds = layers_of_kinds(config, "full_attention", "linear_attention")
-    return tuple(mixer if kind == "linear_attention" else None for kind in kinds)
 
 
 def mamba2_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,6 +109,13 @@ def nemotron_h_config(config: Mapping[str, Any]) -> dict[str, Any]:
         n_groups=8,
         conv_kernel=4,
         mlp_hidden_act="relu2",
+        n_routed_experts=8,
+        moe_intermediate_size=7688,
+        moe_shared_expert_intermediate_size=7688,
+        num_experts_per_tok=2,
+        norm_topk_prob=True,
+        n_group=1,
+        topk_group=1,
     )
     for own, name in (("mamba_n_groups", "n_groups"), ("mamba_d_conv", "conv_kernel")):
         usual[name] = usual.get(own, usual[name])
@@ -236,18 +126,20 @@ def nemotron_h_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nemotron_h(config: Mapping[str, Any]) -> Traits:
-    """The traits of a Nemotron-H without experts: its experts have no gates, and are refused."""
+    """The traits of a Nemotron-H or a Nemotron 3, whose experts have no gates."""
     mixer = _own_mixer(config, "mamba_num_heads", "mamba_head_dim", "use_bias")
-    kinds = layers_of_kinds(config, "full_attention", "linear_attention", "mlp")
+    kinds = layers_of_kinds(config, "full_attention", "linear_attention", "mlp", "moe")
     mixers = tuple(mixer if kind == "linear_attention" else None for kind in kinds)
     keeps = zip(keys_beside(config, mixers), kinds, strict=True)
     bias = bool(config.get("attention_bias"))
+    feeds = ("mlp", "moe")
     lone: list[Literal["mixes", "feeds"]] = [
-        "feeds" if kind == "mlp" else "mixes" for kind in kinds
+        "feeds" if kind in feeds else "mixes" for kind in kinds
     ]
     return Traits(
         names=ONE_BLOCK,
-        layers=tuple(Nothing() if kind == "mlp" else layer for layer, kind in keeps),
+        layers=tuple(Nothing() if kind in feeds else layer for layer, kind in keeps),
+        mixture=_nemotron_experts(config, kinds) if "moe" in kinds else None,
         mixers=mixers,
         lone=tuple(lone),
         gated=False,
@@ -256,6 +148,34 @@ def nemotron_h(config: Mapping[str, Any]) -> Traits:
         mlp_bias=bool(config.get("mlp_bias")),
         rotary=(None,) * len(kinds),
         **_one_block(config) | {"activation": activation(config.get("mlp_hidden_act") or "relu2")},
+    )
+
+
+def _nemotron_experts(config: Mapping[str, Any], kinds: Sequence[str]) -> Mixture:
+    latent = config.get("moe_latent_size")
+    if latent is not None:
+        require(config, "mlp_bias", False, None)
+    return Mixture(
+        count=count(config, "n_routed_experts"),
+        inner=count(config, "moe_intermediate_size"),
+        routing=Routing(
+            count(config, "num_experts_per_tok"),
+            sigmoid=True,
+            normalized=bool(config.get("norm_topk_prob")),
+            scale=number(config, "routed_scaling_factor", 1.0),
+            groups=count(config, "n_group"),
+            chosen_groups=count(config, "topk_group"),
+        ),
+        dense=frozenset(layer for layer, kind in enumerate(kinds) if kind != "moe"),
+        mlp="mixer.",
+        names=ExpertNames(("experts.{}.up_proj.weight",), gated=False),
+        stacked=ExpertNames(("experts.up_proj[{}]",), "experts.down_proj[{}]", gated=False),
+        bias="gate.e_score_correction_bias",
+        shared="shared_experts",
+        shared_inner=count(config, "moe_shared_expert_intermediate_size"),
+        latents=None
+        if latent is None
+        else ExpertLatents(count(config, "moe_latent_size"), "fc1_latent_proj", "fc2_latent_proj"),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import torch
 
+from pyengine.kernels.layers.activation import activated
 from pyengine.model.architectures.experts import Routing
 from pyengine.model.architectures.parts import Activation
 from pyengine.model.torch.device.ops import TorchOps
@@ -74,8 +75,9 @@ class GroupedLayers:
         count: Experts of all ranks.
         first: The number of the first one here.
         here: How many are here.
-        gate_up: Gates, then ups: hidden numbers to twice those between.
+        gate_up: Gates, then ups: hidden numbers to twice those between; or ups alone.
         down: The layers from inner to hidden states.
+        gated: Whether there are gates.
     """
 
     count: int
@@ -83,6 +85,7 @@ class GroupedLayers:
     here: int
     gate_up: ExpertLinear
     down: ExpertLinear
+    gated: bool = True
 
 
 class GroupedExperts:
@@ -134,6 +137,8 @@ class GroupedExperts:
         out.copy_((by_choice * weights[:, :, None]).sum(1))
 
     def _active(self, gates: torch.Tensor) -> torch.Tensor:
+        if not self._layers.gated:
+            return activated(gates, self._activation.kind)
         inner = gates.new_empty(len(gates), gates.shape[1] // 2)
         self._ops.gated(gates, inner, self._activation.kind, self._activation.limit)
         return inner

@@ -88,4 +88,5 @@ def load_layers(
         len(weights.down),
         layer(weights.gate_up, weights.gate_up_bias),
         layer(weights.down, weights.down_bias),
+        weights.gated,
     )

@@ -11,7 +11,11 @@ from pyengine.validation.decoding import refusal
 
 
 class ContentPart(msgspec.Struct, forbid_unknown_fields=True):
-    """A part of a message's content; only text is supported, the others are refused by name."""
+    """A part of a message's content; only text is supported, the others are refused by name.
+
+    Attributes:
+        type: What kind it is.
+    """
 
     type: str
     text: str | None = None
@@ -32,7 +36,11 @@ class TextPart(Protocol):
 class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
     """The function that an assistant called, and its arguments as JSON.
 
-    ``parsed_arguments`` is what OpenAI's client has read out of them and leaves in its messages.
+    Attributes:
+        name: Its name.
+        arguments: The arguments as JSON.
+        parsed_arguments: What OpenAI's client has read out of the arguments and leaves in its
+            messages.
     """
 
     name: str
@@ -41,7 +49,11 @@ class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CustomCall(msgspec.Struct, forbid_unknown_fields=True):
-    """The custom tool that an assistant called, and the text it gave."""
+    """The custom tool that an assistant called, and the text it gave.
+
+    Attributes:
+        input: The text.
+    """
 
     name: str
     input: str
@@ -50,8 +62,9 @@ class CustomCall(msgspec.Struct, forbid_unknown_fields=True):
 class MessageToolCall(msgspec.Struct, forbid_unknown_fields=True):
     """A tool call in an earlier answer of the assistant, of a function or of a custom tool.
 
-    ``index`` is what a client that puts streamed deltas together may leave in; it is the call's
-    place.
+    Attributes:
+        id: Its id.
+        index: Its place, as a client that puts streamed deltas together may leave it in.
     """
 
     id: str
@@ -89,10 +102,20 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
     reasoning_content is what the assistant thought before an earlier answer. Templates that do not
     read it leave earlier thoughts out on purpose: it is left out with a warning then, as name is.
 
-    ``parsed`` is what OpenAI's client has read out of an answer's content and leaves beside it.
-
     The name of a tool's message says again which tool the call it answers was of: it must be that,
     and a template that does not read it loses nothing.
+
+    Attributes:
+        role: Who speaks.
+        content: The text, or its parts.
+        tool_calls: The assistant's calls.
+        tool_call_id: The id of the call that this is the result of.
+        refusal: Null or empty, as answers have it.
+        annotations: Null or empty, as answers have it.
+        audio: Null or empty, as answers have it.
+        function_call: Older form of an answer's call.
+        reasoning_content: What the assistant thought before it answered.
+        parsed: What OpenAI's client has read out of an answer and leaves beside its content.
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]

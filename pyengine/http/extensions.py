@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from pkgutil import resolve_name
 
 from pyengine.errors import PyengineError
-from pyengine.http.fields.policy import Table
+from pyengine.http.fields.effects import Table
 from pyengine.http.operations.operation import Operation
 from pyengine.http.routing import Methods
 

@@ -15,7 +15,8 @@ from pyengine.errors import (
 from pyengine.http.access.door import Door
 from pyengine.http.bodies import BodyRoom
 from pyengine.http.errors import ShuttingDownError
-from pyengine.http.fields.policy import FieldPolicy, Table
+from pyengine.http.fields.effects import Table
+from pyengine.http.fields.policy import FieldPolicy
 from pyengine.http.limits import Limits
 from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing

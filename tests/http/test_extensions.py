@@ -20,7 +20,7 @@ PACKAGE = """
 import msgspec
 
 from pyengine.http.extensions import Extension
-from pyengine.http.fields.policy import Hint
+from pyengine.http.fields.effects import Hint
 from pyengine.http.operations.operation import Operation
 
 class Greeting(msgspec.Struct, forbid_unknown_fields=True):

@@ -8,8 +8,9 @@ import openai
 import pytest
 
 from pyengine.chat.template import ChatTemplate
-from pyengine.http.fields.policy import Alias, FieldPolicy, Refused, described
-from pyengine.http.fields.table import table
+from pyengine.http.fields.effects import Alias, Refused
+from pyengine.http.fields.policy import FieldPolicy
+from pyengine.http.fields.table import _HINTS, _NAMES, _REFUSED, table
 from pyengine.http.limits import Limits
 from pyengine.http.openai.schema.chat import ChatRequest
 from pyengine.http.openai.schema.completions import CompletionRequest
@@ -68,7 +69,7 @@ async def test_no_field_of_other_servers_is_passed_over(http: httpx.AsyncClient,
         error = answer.json()["error"]
         assert answer.status_code == 400
         assert not error["message"].startswith("Unknown"), f"{name} is not in the table"
-        known = policy.effect(TYPES[path], name)
+        known = policy.effects(TYPES[path]).get(name)
         meant = known.of if isinstance(known, Alias) else name
         assert error["param"].split("[")[0] == meant
 
@@ -77,9 +78,9 @@ async def test_no_field_of_other_servers_is_passed_over(http: httpx.AsyncClient,
 async def test_null_asks_for_nothing_and_neutral_values_are_told(
     http: httpx.AsyncClient, engine: FakeEngine, path: str
 ) -> None:
-    found = list(described(FieldPolicy(table()), TYPES[path]))
-    refused = {name: effect for name, effect in found if isinstance(effect, Refused)}
-    nulls = {name: None for name, _ in found}
+    found = FieldPolicy(table()).effects(TYPES[path])
+    refused = {name: effect for name, effect in found.items() if isinstance(effect, Refused)}
+    nulls = dict.fromkeys(found)
     answer = await http.post(path, json={**BODIES[path], **nulls})
     assert answer.status_code == 200, answer.text
     assert "warnings" not in answer.json()
@@ -248,6 +249,22 @@ def _encoded(kind: Any) -> set[str]:
 def test_fields_of_the_table_are_not_those_of_their_type() -> None:
     for kind, fields in table().items():
         assert not _encoded(kind) & fields.keys(), kind
+
+
+def test_a_name_has_one_effect() -> None:
+    assert len(table()[msgspec.Struct]) == len(_HINTS) + len(_NAMES) + len(_REFUSED)
+
+
+async def test_a_name_has_its_effect_within_objects_too(http: httpx.AsyncClient) -> None:
+    message = {"role": "user", "content": "hi", "cache_prompt": True}
+    answer = await http.post(CHAT, json={"messages": [message]})
+    assert answer.json()["warnings"] == [
+        "'messages[].cache_prompt' cannot change this answer and is left out."
+    ]
+    error = (await http.post(CHAT, json={"messages": [message | {"mirostat": 2}]})).json()["error"]
+    assert error["message"] == "'messages[0].mirostat' is not supported; only 0 is."
+    error = (await http.post(RESPONSE, json={"input": "hi", "n_probs": 2})).json()["error"]
+    assert error["message"] == "'n_probs' is not supported; only 0 is: use 'top_logprobs'."
 
 
 def test_the_page_of_fields_is_up_to_date() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from pyengine.http.fields.meanings import meaning, structs_within
-from pyengine.http.fields.policy import Alias, FieldPolicy, Hint, Refused, described
+from pyengine.http.fields.effects import Alias, Effects, Hint, Refused
 from pyengine.http.fields.table import table
+from pyengine.http.operations.meanings import Meanings, structs_within
 from pyengine.http.operations.operation import Operation
 from pyengine.http.operations.paths import operations
 
@@ -36,38 +36,39 @@ stand first, by endpoint; other names, hints and what is refused are at the end,
 """
 OTHERS = """# Other names, hints and what is refused
 
-By the requests and objects that may have them; a neutral value asks for what is done anyway.
+A name has one effect, in requests and in objects within them, wherever it is not honoured. Where
+several fields are named, the first that the request or the object has is meant.
+"""
+EXCEPTIONS = """## Exceptions
+
+Requests and objects in which some names have another effect.
 """
 
 
 def page() -> str:
     """The page."""
-    policy, made, seen = FieldPolicy(table()), [HEAD], set()
+    made = [HEAD]
+    requests = _requests()
+    meanings = Meanings(requests)
     for (method, path), operation in _generating():
         made.append(f"## {method} {path}\n\n{operation.summary}\n")
-        made.append(_honoured(operation.request))
-        seen |= set(structs_within(operation.request)) - {operation.request}
+        made.append(_honoured(operation.request, meanings))
     made.append("# Objects within requests\n")
+    within = {kind for request in requests for kind in structs_within(request)} - set(requests)
     made += [
-        f"## {kind.__name__}\n\n{_about(kind)}\n\n{_honoured(kind)}"
-        for kind in sorted(seen, key=lambda kind: kind.__name__)
+        f"## {kind.__name__}\n\n{_about(kind)}\n\n{_honoured(kind, meanings)}"
+        for kind in sorted(within, key=lambda kind: kind.__name__)
         if kind.__struct_fields__
     ]
-    made.append(OTHERS)
-    told: dict[str, list[str]] = {}
-    for kind in sorted(seen | _requests(), key=lambda kind: kind.__name__):
-        for name, effect in described(policy, kind):
-            told.setdefault(_effect(name, effect), []).append(kind.__name__)
-    by_kinds: dict[tuple[str, ...], list[str]] = {}
-    for line, having in told.items():
-        by_kinds.setdefault(tuple(having), []).append(line)
-    for kinds, lines in sorted(by_kinds.items()):
-        made.append(f"- {', '.join(kinds)}: {'; '.join(sorted(lines))}.")
+    rules = dict(table())
+    made += [OTHERS, *(f"- {line}." for line in _rules(rules.pop(msgspec.Struct))), "", EXCEPTIONS]
+    exceptions = sorted((kind.__name__, "; ".join(_rules(rules[kind]))) for kind in rules)
+    made += [f"- {name}: {told}." for name, told in exceptions]
     return "\n".join(made) + "\n"
 
 
-def _requests() -> set[Any]:
-    return {operation.request for _, operation in _generating()}
+def _requests() -> list[Any]:
+    return list(dict.fromkeys(operation.request for _, operation in _generating()))
 
 
 def _generating() -> list[tuple[tuple[str, str], Operation]]:
@@ -83,12 +84,12 @@ def _about(kind: type[msgspec.Struct]) -> str:
     return (kind.__doc__ or "").strip().split("\n\n")[0].replace("\n   ", "").replace("``", "`")
 
 
-def _honoured(kind: type[msgspec.Struct]) -> str:
+def _honoured(kind: type[msgspec.Struct], meanings: Meanings) -> str:
     """A table of the fields that a type has."""
     info: Any = inspect.type_info(kind)
     rows = ["| field | type | default | meaning |", "|---|---|---|---|"]
     for field in info.fields:
-        words = meaning(kind, field.encode_name) or ""
+        words = meanings.of(kind, field.encode_name) or ""
         default = "required" if field.required else _default(field)
         told = words.replace("|", "\\|").replace("``", "`")
         rows.append(f"| `{field.encode_name}` | {_words(field.type)} | {default} | {told} |")
@@ -123,20 +124,26 @@ def _words(kind: Any) -> str:
     return _NAMES.get(type(kind), "object")
 
 
-def _effect(name: str, effect: Alias | Hint | Refused) -> str:
-    """What becomes of a field that no type has."""
-    if isinstance(effect, Alias):
-        return f"`{name}` is `{effect.of}`"
+def _rules(effects: Effects) -> list[str]:
+    """What becomes of fields that no type has, those with the same effect together."""
+    names: dict[str, list[str]] = {}
+    for name, effect in sorted(effects.items()):
+        names.setdefault(_effect(effect), []).append(f"`{name}`")
+    return sorted(f"{what}: {', '.join(named)}" for what, named in names.items())
+
+
+def _effect(effect: Alias | Hint | Refused) -> str:
     if isinstance(effect, Hint):
-        return f"`{name}` is a hint"
-    return f"{_refused(name, effect)} is refused"
-
-
-def _refused(name: str, effect: Refused) -> str:
+        return "hints"
+    if isinstance(effect, Alias):
+        return f"other names of {_either(effect.of)}"
     neutral = " or ".join(f"`{msgspec.json.encode(each).decode()}`" for each in effect.neutral)
-    notes = [f"neutral {neutral}" if neutral else "", f"use `{effect.say}`" if effect.say else ""]
-    text = "; ".join(filter(None, notes))
-    return f"`{name}` ({text})" if text else f"`{name}`"
+    but = f", but for {neutral}" if neutral else ""
+    return f"refused{but}" + (f" (use {_either(effect.say)})" if effect.say else "")
+
+
+def _either(names: str) -> str:
+    return " or ".join(f"`{name}`" for name in names.split())
 
 
 if __name__ == "__main__":

@@ -14,7 +14,12 @@ class Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=T
 
 
 class TextSource(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
-    """A plain text."""
+    """A plain text.
+
+    Attributes:
+        data: The text.
+        media_type: The form of the text.
+    """
 
     data: str
     media_type: Literal["text/plain"] = "text/plain"
@@ -27,7 +32,13 @@ class ContentSource(msgspec.Struct, tag_field="type", tag="content", forbid_unkn
 
 
 class Document(msgspec.Struct, tag_field="type", tag="document", forbid_unknown_fields=True):
-    """A document of plain text, with what is said of it."""
+    """A document of plain text, with what is said of it.
+
+    Attributes:
+        source: The document's text.
+        title: The document's title.
+        context: What is said of the document before its text.
+    """
 
     source: TextSource | ContentSource
     title: str | None = None
@@ -39,6 +50,7 @@ class Thinking(msgspec.Struct, tag_field="type", tag="thinking", forbid_unknown_
 
     Attributes:
         thinking: The text, or nothing where the signature has it.
+        signature: The thinking, packed.
     """
 
     thinking: str
@@ -48,13 +60,21 @@ class Thinking(msgspec.Struct, tag_field="type", tag="thinking", forbid_unknown_
 class RedactedThinking(
     msgspec.Struct, tag_field="type", tag="redacted_thinking", forbid_unknown_fields=True
 ):
-    """What the assistant thought, unreadable to all but another server; it is left out."""
+    """What the assistant thought, unreadable to all but another server; it is left out.
+
+    Attributes:
+        data: The thinking, as its server packed it.
+    """
 
     data: str = ""
 
 
 class ToolUse(msgspec.Struct, tag_field="type", tag="tool_use", forbid_unknown_fields=True):
-    """A call of the assistant's."""
+    """A call of the assistant's.
+
+    Attributes:
+        input: The arguments.
+    """
 
     id: str
     name: str
@@ -64,13 +84,21 @@ class ToolUse(msgspec.Struct, tag_field="type", tag="tool_use", forbid_unknown_f
 class ToolReference(
     msgspec.Struct, tag_field="type", tag="tool_reference", forbid_unknown_fields=True
 ):
-    """A tool that a search has found. The model knows every tool anyway."""
+    """A tool that a search has found. The model knows every tool anyway.
+
+    Attributes:
+        tool_name: The tool's name.
+    """
 
     tool_name: str
 
 
 class ToolResult(msgspec.Struct, tag_field="type", tag="tool_result", forbid_unknown_fields=True):
-    """What a tool gave. ``is_error`` says nothing that its text does not say."""
+    """What a tool gave. ``is_error`` says nothing that its text does not say.
+
+    Attributes:
+        tool_use_id: The id of the call that this is the result of.
+    """
 
     tool_use_id: str
     content: str | list[Text | Document | ToolReference] | None = None
@@ -91,6 +119,10 @@ class FunctionTool(msgspec.Struct, forbid_unknown_fields=True):
 
     Of the types that Anthropic's models know by heart (bash, text editor, memory) the schema is
     known here too.
+
+    Attributes:
+        name: The tool's name.
+        input_schema: The JSON Schema of the arguments.
     """
 
     name: str
@@ -102,7 +134,12 @@ class FunctionTool(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Choice(msgspec.Struct, forbid_unknown_fields=True):
-    """Whether tools are called."""
+    """Whether tools are called.
+
+    Attributes:
+        name: The tool's name.
+        disable_parallel_tool_use: At most one call.
+    """
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -112,8 +149,9 @@ class Choice(msgspec.Struct, forbid_unknown_fields=True):
 class ThinkingParam(msgspec.Struct, forbid_unknown_fields=True):
     """Whether the model thinks first, where its template has a switch for that.
 
-    ``budget_tokens`` is most tokens of it. With ``display`` of omitted, thinking comes in the
-    signature alone.
+    Attributes:
+        budget_tokens: Most tokens of the thinking.
+        display: Whether thinking is shown, or comes in the signature alone.
     """
 
     type: Literal["enabled", "disabled", "adaptive"]
@@ -136,7 +174,11 @@ class OutputConfig(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Amount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A number of tokens, of calls of tools, or of turns with thinking."""
+    """A number of tokens, of calls of tools, or of turns with thinking.
+
+    Attributes:
+        value: The number.
+    """
 
     type: Literal["input_tokens", "tool_uses", "thinking_turns", "all"]
     value: int = 0
@@ -145,7 +187,11 @@ class Amount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ClearThinking(
     msgspec.Struct, tag_field="type", tag="clear_thinking_20251015", forbid_unknown_fields=True
 ):
-    """Leaves the thinking of earlier turns out, all but that of the last ones."""
+    """Leaves the thinking of earlier turns out, all but that of the last ones.
+
+    Attributes:
+        keep: How much is kept.
+    """
 
     keep: Literal["all"] | Amount = Amount("thinking_turns", 1)
 
@@ -153,7 +199,15 @@ class ClearThinking(
 class ClearToolUses(
     msgspec.Struct, tag_field="type", tag="clear_tool_uses_20250919", forbid_unknown_fields=True
 ):
-    """Leaves the results of earlier tools out, once there are enough of them."""
+    """Leaves the results of earlier tools out, once there are enough of them.
+
+    Attributes:
+        trigger: From what size on.
+        keep: How much is kept.
+        clear_at_least: The fewest tokens that clearing must save.
+        exclude_tools: Tools whose results are kept.
+        clear_tool_inputs: Whether the arguments of calls are cleared too.
+    """
 
     trigger: Amount = Amount("input_tokens", 100_000)
     keep: Amount = Amount("tool_uses", 3)
@@ -163,7 +217,11 @@ class ClearToolUses(
 
 
 class ContextManagement(msgspec.Struct, forbid_unknown_fields=True):
-    """What is left out of a long conversation."""
+    """What is left out of a long conversation.
+
+    Attributes:
+        edits: What is left out, and when.
+    """
 
     edits: list[ClearThinking | ClearToolUses] = []
 
@@ -175,7 +233,11 @@ class Metadata(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CountTokensRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/messages/count_tokens``: the fields that make the prompt."""
+    """``POST /v1/messages/count_tokens``: the fields that make the prompt.
+
+    Attributes:
+        system: The system message.
+    """
 
     messages: list[Turn]
     model: str | None = None
@@ -191,11 +253,7 @@ class CountTokensRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
 
 
 class MessagesRequest(CountTokensRequest, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/messages``.
-
-    ``seed``, ``priority``, ``cache_salt``, ``timeout`` and ``chat_template_kwargs`` are as in
-    OpenAI's chat completions here.
-    """
+    """``POST /v1/messages``."""
 
     max_tokens: int | None = None
     temperature: float | None = None

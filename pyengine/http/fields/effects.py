@@ -1,37 +1,73 @@
-"""Effects of many fields at once, by their names with spaces between."""
+"""Effects that a field may have which the type of a request does not have.
 
-from typing import Any
+A type may have some of the fields that an effect names: the first that it has is meant.
+"""
 
-from pyengine.http.fields.policy import Alias, Effect, Hint, Refused
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
-Effects = dict[str, Effect]
+import msgspec
+
+
+@dataclass(frozen=True)
+class Hint:
+    """A field that cannot change this answer."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A field that would change the answer.
+
+    Attributes:
+        say: The honoured fields to use instead, with spaces between.
+        neutral: Values that ask for what is done anyway; null always is one.
+    """
+
+    say: str = ""
+    neutral: tuple[Any, ...] = ()
+
+    def at(self, fields: Container[str]) -> Self:
+        """Names the field to use of a type that has ``fields``."""
+        return replace(self, say=_first(self.say, fields))
+
+
+@dataclass(frozen=True)
+class Alias:
+    """Another name of one of the honoured fields ``of``, with spaces between.
+
+    Attributes:
+        instead: Values, each with the one that the field has for it.
+    """
+
+    of: str
+    instead: tuple[tuple[Any, Any], ...] = ()
+
+    def at(self, fields: Container[str]) -> Self | None:
+        """Names the field of a type that has ``fields``; None where it has none of them."""
+        of = _first(self.of, fields)
+        return replace(self, of=of) if of else None
+
+
+Effect = Hint | Refused | Alias
+Effects = Mapping[str, Effect]
+Table = Mapping[type[msgspec.Struct], Effects]
 
 
 def hint(names: str) -> Effects:
-    """Fields that cannot change an answer."""
+    """Effects of fields, by their names with spaces between."""
     return dict.fromkeys(names.split(), Hint())
 
 
 def refused(names: str, *neutral: Any, say: str = "") -> Effects:
-    """Fields that would change an answer, except by ``neutral``; ``say`` is the field to use."""
+    """Effects of fields that are refused."""
     return dict.fromkeys(names.split(), Refused(say, neutral))
 
 
-def alias(**names: str) -> Effects:
-    """Other names of honoured fields."""
-    return {name: Alias(of) for name, of in names.items()}
+def alias(of: str, names: str, *instead: tuple[Any, Any]) -> Effects:
+    """Effects of other names."""
+    return dict.fromkeys(names.split(), Alias(of, instead))
 
 
-def text_or_nothing(given: Any) -> Any:
-    """Returns None for an empty value."""
-    return given or None
-
-
-def compact(given: Any) -> Any:
-    """Returns the white space that vLLM's flag asks for."""
-    return "compact" if given is True else None if given is False else given
-
-
-def limit(given: Any) -> Any:
-    """Returns a number of tokens, None for llama.cpp's -1."""
-    return None if given == -1 and not isinstance(given, bool) else given
+def _first(names: str, fields: Container[str]) -> str:
+    return next((name for name in names.split() if name.split(".")[0] in fields), "")

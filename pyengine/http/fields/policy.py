@@ -14,8 +14,7 @@ unknown, and refused with the nearest known name.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -24,6 +23,7 @@ import msgspec
 from msgspec import inspect
 
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
+from pyengine.http.fields.effects import Alias, Effect, Hint, Refused, Table
 from pyengine.settings.server import UnknownFields
 from pyengine.validation.decoding import refusal
 
@@ -34,36 +34,6 @@ _LONGEST_HEADER = 2000
 _INDEX = re.compile(r"\[\d+\]")
 
 
-@dataclass(frozen=True)
-class Hint:
-    """A field that cannot change this answer."""
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A field that would change the answer.
-
-    Attributes:
-        say: The honoured field to use instead, if there is one.
-        neutral: Values that ask for what is done anyway; null always is one.
-    """
-
-    say: str = ""
-    neutral: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True)
-class Alias:
-    """Another name of the honoured field ``of``; ``read`` gives that field's value, or None."""
-
-    of: str
-    read: Callable[[Any], Any] | None = None
-
-
-Effect = Hint | Refused | Alias
-Table = Mapping[type[msgspec.Struct], Mapping[str, Effect]]
-
-
 class FieldPolicy:
     """Reads values from outside by a table. Any thread, any number of requests."""
 
@@ -71,6 +41,7 @@ class FieldPolicy:
         """``unknown``: what becomes of fields that neither a type nor the table has."""
         self._table = table
         self._unknown = unknown
+        self._effects: dict[type, dict[str, Effect]] = {}
 
     def decode(
         self,
@@ -109,24 +80,19 @@ class FieldPolicy:
         except msgspec.ValidationError as error:
             raise refusal(error, kind, at) from None
 
-    def effect(self, kind: type[msgspec.Struct], name: str) -> Effect | None:
-        """Looks up a field that ``kind`` does not have in the table."""
-        if name in kind.__struct_fields__:
-            return None
-        for base in kind.__mro__:
-            found = self._table.get(base, {}).get(name)
-            if isinstance(found, Alias) and found.of not in kind.__struct_fields__:
-                continue
-            if found is not None:
-                return found
-        return None
-
-    def names(self, kind: type[msgspec.Struct]) -> list[str]:
-        """All names that are known at ``kind``."""
-        known = dict.fromkeys(_fields(kind))
-        for base in kind.__mro__:
-            known |= dict.fromkeys(self._table.get(base, {}))
-        return list(known)
+    def effects(self, kind: type[msgspec.Struct]) -> dict[str, Effect]:
+        """The effects of all fields that the table has for ``kind``, by their names."""
+        if (known := self._effects.get(kind)) is not None:
+            return known
+        fields = _fields(kind)
+        found: dict[str, Effect] = {}
+        for base in reversed(kind.__mro__):
+            for name, effect in self._table.get(base, {}).items():
+                here = effect if isinstance(effect, Hint) else effect.at(fields)
+                if here is not None and name not in fields:
+                    found[name] = here
+        self._effects[kind] = found
+        return found
 
     def _sift(
         self, value: Any, kinds: tuple[inspect.Type, ...], at: str, warnings: dict[str, None]
@@ -166,7 +132,7 @@ class FieldPolicy:
         warnings: dict[str, None],
     ) -> None:
         """Take a field out of ``value`` that its type does not have."""
-        given, effect, shown = value.pop(name), self.effect(kind, name), _INDEX.sub("[]", path)
+        given, effect, shown = value.pop(name), self.effects(kind).get(name), _INDEX.sub("[]", path)
         if effect is None:
             if self._unknown == "refuse":
                 raise self._no_such(kind, name, path)
@@ -185,8 +151,9 @@ class FieldPolicy:
     def _no_such(
         self, kind: type[msgspec.Struct], name: str, path: str
     ) -> UnsupportedParameterError:
+        others = [name for name, known in self.effects(kind).items() if isinstance(known, Alias)]
         near = _inner(kind, name) or get_close_matches(
-            name[:_LONGEST_NAME], self.names(kind), 1, 0.7
+            name[:_LONGEST_NAME], [*_fields(kind), *others], 1, 0.7
         )
         meant = f" Did you mean '{near[0]}'?" if near else ""
         return UnsupportedParameterError(f"Unknown parameter: '{path}'.{meant}", param=path)
@@ -245,7 +212,7 @@ def _same(given: Any, neutral: Any) -> bool:
 
 
 def _rename(value: dict[str, Any], name: str, alias: Alias, given: Any, path: str) -> None:
-    read = given if alias.read is None else alias.read(given)
+    read = next((new for old, new in alias.instead if _same(given, old)), given)
     if value.get(alias.of) not in (None, read):
         raise InvalidRequestError(f"'{path}' and '{alias.of}' mean the same; give one.", param=path)
     if read is not None:
@@ -262,10 +229,3 @@ def warnings_header(warnings: Iterable[str]) -> str:
     """Warnings as the value of a header: printable ASCII, not too long."""
     text = " ".join(warnings)[:_LONGEST_HEADER]
     return "".join(char if " " <= char <= "~" else "?" for char in text)
-
-
-def described(policy: FieldPolicy, kind: type[msgspec.Struct]) -> Iterator[tuple[str, Effect]]:
-    """Every name that the table has for ``kind``, and its effect."""
-    for name in policy.names(kind):
-        if (effect := policy.effect(kind, name)) is not None and name not in _fields(kind):
-            yield name, effect

@@ -67,6 +67,7 @@ class OllamaRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     completions here.
 
     Attributes:
+        format: The form of the text: ``json``, or a JSON Schema.
         think: Whether the model thinks first, or the effort.
         keep_alive: 0 with no prompt unloads in Ollama; the model stays loaded here.
     """
@@ -125,6 +126,7 @@ class OllamaEmbedRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     """``POST /api/embed``: of a text or texts.
 
     Attributes:
+        input: The text, or several.
         truncate: Whether a text longer than the context is cut, as it is unless this is false.
     """
 

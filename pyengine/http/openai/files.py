@@ -33,7 +33,11 @@ class FilesQuery(ListQuery, kw_only=True, forbid_unknown_fields=True):
 
 
 class Upload(msgspec.Struct, forbid_unknown_fields=True):
-    """The form of an upload beside its file."""
+    """The form of an upload beside its file.
+
+    Attributes:
+        purpose: What the file is for.
+    """
 
     purpose: Purpose
     expires_after: ExpiresAfter | None = None

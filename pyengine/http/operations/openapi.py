@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pyengine._core import __version__
-from pyengine.http.fields.meanings import meaning, structs_within
+from pyengine.http.operations.meanings import Meanings, structs_within
 from pyengine.http.operations.operation import EVENTS, JSON, Operation
 from pyengine.http.operations.paths import generating, operations
 
@@ -88,13 +88,12 @@ def document(models: tuple[str, ...]) -> bytes:
 
 def _describe(schemas: dict[str, Any], described: Iterable[Operation]) -> None:
     """Say what the fields of requests mean."""
-    for operation in described:
-        if operation.request is None:
-            continue
-        for kind in structs_within(operation.request):
-            properties = schemas[kind.__name__].get("properties", {})
-            for name, schema in properties.items():
-                if (text := meaning(kind, name)) is not None:
+    requests = [op.request for op in described if op.request is not None]
+    meanings = Meanings(requests)
+    for request in requests:
+        for kind in structs_within(request):
+            for name, schema in schemas[kind.__name__].get("properties", {}).items():
+                if (text := meanings.of(kind, name)) is not None:
                     schema["description"] = text
 
 

@@ -23,14 +23,25 @@ class FileObject(msgspec.Struct, kw_only=True):
 
 
 class ExpiresAfter(msgspec.Struct, forbid_unknown_fields=True):
-    """How long a file is kept."""
+    """How long a file is kept.
+
+    Attributes:
+        anchor: The time that the seconds count from.
+        seconds: Seconds from the anchor on.
+    """
 
     anchor: Literal["created_at"]
     seconds: int
 
 
 class BatchRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/batches``."""
+    """``POST /v1/batches``.
+
+    Attributes:
+        input_file_id: The file of the batch's requests.
+        endpoint: The path of the batch's requests.
+        completion_window: Within what time; batches are answered as there is room.
+    """
 
     input_file_id: str
     endpoint: str

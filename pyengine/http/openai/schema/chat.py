@@ -15,7 +15,11 @@ from pyengine.http.openai.schema.tools import (
 
 
 class Prediction(msgspec.Struct, forbid_unknown_fields=True):
-    """``prediction``: text that the answer will repeat in parts."""
+    """``prediction``: text that the answer will repeat in parts.
+
+    Attributes:
+        content: The text, or its parts.
+    """
 
     content: str | list[ContentPart]
     type: Literal["content"]
@@ -31,15 +35,25 @@ class ThinkingSwitch(msgspec.Struct, forbid_unknown_fields=True):
 class ChatRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/chat/completions``.
 
-    Beyond OpenAI's: chat_template (in the place of the model's own, where the server was started
-    with --trust-request-chat-template), chat_template_kwargs (further variables for the template;
-    one that it does not read is left out with a warning, and so is an unread reasoning_effort or
-    verbosity), enable_thinking (whether the model thinks first), thinking_token_budget (most tokens
-    of its reasoning, which is closed behind them; -1 is any number) and include_reasoning (false
-    leaves the reasoning out of the answer). With continue_final_message the answer goes on
-    with the text of the last message; add_generation_prompt false lets the model begin the turn.
-    ``functions`` and ``function_call`` are the older form of tools: one call, so named in answers.
-    With store the completion is kept, with metadata, for the other paths of this endpoint.
+    Attributes:
+        messages: The conversation.
+        tools: The tools that the model may call.
+        tool_choice: Whether tools may or must be called, or which one.
+        functions: Older form of tools: one call, so named in the answer.
+        function_call: Older form of tool_choice.
+        reasoning_effort: The effort, for a chat template that reads one; else it is left out with a
+            warning.
+        verbosity: How much is said, for a chat template that reads it; else it is left out with a
+            warning.
+        enable_thinking: Whether the model thinks first, where its template has a switch for that.
+        thinking_token_budget: Most tokens of the reasoning, closed behind them; -1 is any number.
+        chat_template: A template in the place of the model's own, where the server takes any:
+            --trust-request-chat-template.
+        include_reasoning: Whether the answer has the reasoning.
+        store: Whether the answer is kept, for the other paths of this endpoint.
+        metadata: The client's own notes: at most 16, kept with what is stored.
+        logprobs: Whether the log-probability of every token of the text is told.
+        top_logprobs: Likely tokens whose log-probabilities are told in the place of each, 0 to 20.
     """
 
     messages: list[Message]

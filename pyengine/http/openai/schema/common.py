@@ -11,7 +11,13 @@ from pyengine.http.openai.schema.structured import StructuredFields
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """``stream_options``: what a stream tells besides; whether its parts are padded, too."""
+    """``stream_options``: what a stream tells besides; whether its parts are padded, too.
+
+    Attributes:
+        include_usage: Whether a last chunk tells the usage.
+        continuous_usage_stats: Whether every chunk tells the usage so far.
+        include_obfuscation: Whether deltas are padded, so that their sizes tell nothing.
+    """
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
@@ -19,7 +25,12 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ReasoningParam(msgspec.Struct, forbid_unknown_fields=True):
-    """``reasoning``: the effort, for a template that reads one, and most tokens of it."""
+    """``reasoning``: the effort, for a template that reads one, and most tokens of it.
+
+    Attributes:
+        effort: The effort, for a chat template that reads one.
+        max_tokens: Most tokens of the reasoning.
+    """
 
     effort: str | None = None
     max_tokens: int | None = None
@@ -28,11 +39,13 @@ class ReasoningParam(msgspec.Struct, forbid_unknown_fields=True):
 class GenerationRequest(StructuredFields, kw_only=True, forbid_unknown_fields=True):
     """Fields of both kinds of completion.
 
-    With ``n`` and a ``seed``, choice i of a prompt has the tokens that ``seed + i`` gives (modulo
-    2**64). ``truncate_prompt_tokens`` keeps that many tokens of the prompt, its last ones; -1 as
-    many as leave room for ``max_tokens``. ``return_token_ids`` adds the ids of the prompt and of
-    all that the model wrote to an answer or its chunks, as vLLM does; with
-    ``return_tokens_as_token_ids`` log-probabilities name tokens ``token_id:N``.
+    Attributes:
+        n: Answers to each prompt. With a ``seed``, choice i has the tokens that ``seed + i`` gives,
+            modulo 2**64.
+        truncate_prompt_tokens: Keep this many of the prompt's last tokens; -1 keeps what fits.
+        prompt_logprobs: Tell log-probabilities of the prompt's tokens, and this many others each.
+        return_token_ids: Add the ids of the prompt's and the answer's tokens.
+        return_tokens_as_token_ids: Name tokens of log-probabilities token_id:N.
     """
 
     stream_options: StreamOptions | None = None

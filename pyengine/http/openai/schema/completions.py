@@ -10,14 +10,15 @@ from pyengine.http.openai.schema.common import GenerationRequest, UsageObject
 class CompletionRequest(GenerationRequest, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/completions``.
 
-    With ``echo`` each text begins with its prompt: as it was sent, or that of its token ids, in
-    which special tokens are left out as in the answer. With ``logprobs`` too, each token of prompt
-    and answer has an entry, the first without a log-probability; not in a stream. ``max_tokens`` 0
-    gives the prompt alone. ``prompt_logprobs`` gives the prompt's as vLLM does.
-
-    With a ``suffix`` the model fills the gap before it, where its tokenizer has marks for that.
-    ``best_of`` is as many as ``n``. Unless ``add_special_tokens`` is false, prompts get the
-    special tokens of the tokenizer, such as a BOS.
+    Attributes:
+        prompt: The prompt: text or token ids, of one or of several.
+        echo: Whether each text begins with its prompt: as it was sent, or that of its token ids,
+            without special tokens. With ``max_tokens`` 0 it is the prompt alone; with ``logprobs``,
+            not in a stream, its tokens have entries too, the first without a log-probability.
+        suffix: What stands behind the gap that the answer fills, where the tokenizer has marks for
+            that.
+        add_special_tokens: Whether the tokenizer adds its special tokens, such as a BOS.
+        best_of: As many answers as n.
     """
 
     # A string, strings, token ids, or lists of token ids; see completions.split_prompts().

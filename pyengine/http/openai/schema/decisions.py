@@ -6,21 +6,37 @@ import msgspec
 
 
 class PredicateParam(msgspec.Struct, tag_field="type", tag="predicate", forbid_unknown_fields=True):
-    """A statement of which the probability that it is true is wanted."""
+    """A statement of which the probability that it is true is wanted.
+
+    Attributes:
+        instructions: The statement, or what a question asks.
+        name: Its name in the answer.
+    """
 
     instructions: str | list[dict[str, Any]]
     name: str | None = None
 
 
 class ChoiceOption(msgspec.Struct, forbid_unknown_fields=True):
-    """An option; true and ``"true"`` are different ones. ``description`` says when it applies."""
+    """An option; true and ``"true"`` are different ones.
+
+    Attributes:
+        value: The option.
+        description: When it applies; the model reads it.
+    """
 
     value: str | bool
     description: str | None = None
 
 
 class ChoiceParam(msgspec.Struct, tag_field="type", tag="choice", forbid_unknown_fields=True):
-    """A choice among 2 to 255 options."""
+    """A choice among options.
+
+    Attributes:
+        instructions: What the choice is about.
+        choices: The options, 2 to 255, all different.
+        name: Its name in the answer.
+    """
 
     instructions: str | list[dict[str, Any]]
     choices: list[ChoiceOption]
@@ -28,14 +44,25 @@ class ChoiceParam(msgspec.Struct, tag_field="type", tag="choice", forbid_unknown
 
 
 class ScoreLevel(msgspec.Struct, forbid_unknown_fields=True):
-    """A level; ``description`` says when it applies."""
+    """A level.
+
+    Attributes:
+        label: The level's name.
+        description: When it applies; the model reads it.
+    """
 
     label: str
     description: str | None = None
 
 
 class ScoreParam(msgspec.Struct, tag_field="type", tag="score", forbid_unknown_fields=True):
-    """A rating by levels, from the lowest to the highest; they are counted from 0."""
+    """A rating by levels.
+
+    Attributes:
+        instructions: What is rated.
+        levels: The levels, 2 to 255, from the lowest to the highest; they are counted from 0.
+        name: Its name in the answer.
+    """
 
     instructions: str | list[dict[str, Any]]
     levels: list[ScoreLevel]
@@ -43,12 +70,16 @@ class ScoreParam(msgspec.Struct, tag_field="type", tag="score", forbid_unknown_f
 
 
 class DecisionRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/decisions``: 1 to 400 questions about an input, which is computed once.
+    """``POST /v1/decisions``: questions about an input, which is computed once.
 
     The input is a text, or messages, calls and their results as in ``POST /v1/responses``; parts of
-    type input_json are written as JSON. With ``orders`` of n the model is told of a question's
-    options in n orders, each of which begins with another, and probabilities are the means.
-    ``user``, ``priority``, ``cache_salt`` and ``timeout`` are as in completions.
+    type input_json are written as JSON.
+
+    Attributes:
+        input: The input: a text, or a list of items.
+        questions: The questions, 1 to 400.
+        orders: In how many orders, each beginning with another, the options are told to the model;
+            the means are given.
     """
 
     input: str | list[dict[str, Any]]

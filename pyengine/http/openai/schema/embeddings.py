@@ -8,10 +8,11 @@ import msgspec
 class EmbeddingRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/embeddings``: of a string, strings, token ids, or lists of token ids.
 
-    ``dimensions`` keeps the first numbers of each vector, which is then normalized again.
-    ``normalize`` says whether vectors have length 1, where that is not to be as the model's folder
-    has it. ``truncate_prompt_tokens`` keeps that many tokens of each input, its last ones; -1 as
-    many as fit. ``user``, ``priority``, ``cache_salt`` and ``timeout`` are as in completions.
+    Attributes:
+        input: The input: text or token ids, of one or of several.
+        encoding_format: Vectors as numbers, or as base64 of float32.
+        dimensions: Numbers to keep of each vector, from the first on; it is normalized again.
+        normalize: Whether vectors have length 1; without it, as the model's folder has it.
     """
 
     # A string, strings, token ids, or lists of token ids; see completions.split_prompts().

@@ -4,15 +4,20 @@ import msgspec
 
 
 class DocumentObject(msgspec.Struct, forbid_unknown_fields=True):
-    """A document as an object."""
+    """A document as an object.
+
+    Attributes:
+        text: The text.
+    """
 
     text: str
 
 
 class RelevanceRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Fields of both requests. ``instruction`` says to a reranker what to look for.
+    """Fields of both requests.
 
-    ``user``, ``priority``, ``cache_salt`` and ``timeout`` are as in completions.
+    Attributes:
+        instruction: What a reranker is to look for.
     """
 
     model: str | None = None
@@ -26,7 +31,11 @@ class RelevanceRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 class RerankRequest(RelevanceRequest, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/rerank``: the documents, or the best ``top_n``, in the order of their scores.
 
-    The answer has their texts unless ``return_documents`` is false.
+    Attributes:
+        query: The query.
+        documents: The documents, as texts or objects.
+        top_n: The most results; 0 is all.
+        return_documents: Whether results have the documents' texts.
     """
 
     query: str
@@ -61,7 +70,12 @@ class RerankResponse(msgspec.Struct, gc=False, kw_only=True):
 
 
 class ScoreRequest(RelevanceRequest, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/score``: of pairs of texts, or of one text with each of several."""
+    """``POST /v1/score``: of pairs of texts, or of one text with each of several.
+
+    Attributes:
+        text_1: A text, or several.
+        text_2: A text, or several, each compared with text_1 or with its own.
+    """
 
     text_1: str | list[str]
     text_2: str | list[str]

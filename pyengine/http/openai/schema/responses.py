@@ -26,7 +26,11 @@ class TextJsonSchema(
 
 
 class TextParam(msgspec.Struct, forbid_unknown_fields=True):
-    """``text``: what the answer must look like; its verbosity, for a template that reads one."""
+    """``text``: what the answer must look like; its verbosity, for a template that reads one.
+
+    Attributes:
+        format: The form of the text: a JSON Schema, JSON, or any.
+    """
 
     format: TextFormat | JsonObjectFormat | TextJsonSchema | None = None
     verbosity: str | None = None
@@ -83,7 +87,7 @@ class NamedTool(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ToolChoiceObject(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """``tool_choice`` as an object: a named tool, or those that are allowed."""
+    """``tool_choice``: which tools may or must be called: one by its name, or those allowed."""
 
     type: str
     name: str | None = None
@@ -100,14 +104,16 @@ class ResponseStreamOptions(msgspec.Struct, forbid_unknown_fields=True):
 class ResponsesRequest(StructuredFields, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/responses``.
 
-    The response is stored unless ``store`` is false, as in OpenAI's API. ``previous_response_id``
-    puts a stored response's input and output before ``input``; instructions are not carried over.
-    A ``background`` response is answered at once, and read or cancelled by its id. With
-    ``truncation`` of auto, the conversation's oldest turns are left out where it would exceed the
-    context. ``include`` of reasoning.encrypted_content gives the reasoning as one opaque string
-    too, which later requests may send back. ``max_tool_calls`` bounds calls that OpenAI's servers
-    run; this one runs none, whatever it is. Beyond OpenAI's are the sampling parameters and the
-    grammars of completions.
+    Attributes:
+        input: The input: a text, or a list of items.
+        instructions: What the model is told before the input; not carried over to later responses.
+        previous_response_id: A stored response that the conversation goes on from.
+        max_tool_calls: Bounds calls that the server runs; it runs none.
+        truncation: auto leaves the oldest turns out where the context is too short.
+        include: What the response has besides: log-probabilities, or the reasoning as one opaque
+            text, which later requests may send back.
+        store: Whether the response is kept for later requests; it is unless false.
+        background: Answer at once, and go on in the background; needs the response to be stored.
     """
 
     input: str | list[dict[str, Any]]
@@ -132,7 +138,11 @@ class ResponsesRequest(StructuredFields, kw_only=True, forbid_unknown_fields=Tru
 
 
 class InputTokensRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/responses/input_tokens``: the fields of a response that make its prompt."""
+    """``POST /v1/responses/input_tokens``: the fields of a response that make its prompt.
+
+    Attributes:
+        input: The input: a text, or a list of items.
+    """
 
     model: str | None = None
     input: str | list[dict[str, Any]] = []

@@ -21,17 +21,18 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     Sampling parameters mean what :class:`pyengine.SamplingParams` says of the field of the same
     name; ``include_stop_str_in_output`` is its ``include_stop``, and a ``top_k`` or
     ``top_n_sigma`` of -1 keeps all.
-    Beyond OpenAI's and these: priority (lower runs first), cache_salt (cached prefixes are shared
-    only under the same one) and timeout (seconds until the request ends with an error).
-    ``repeat_last_n``, of llama.cpp, is how many of the last tokens penalties look at: -1 is all, 0
-    none, and another number is only taken where there is no penalty.
 
     ``user``, or its ``id`` where it is an object, is the tenant that the request is charged to when
     tenants share fairly, and whose recent answers are drafted from. Any client can name any user,
     so it isolates nothing: give users that must not share cached prefixes or recent answers a
     cache_salt each.
 
-    Without ``model`` the one that is served answers.
+    Attributes:
+        model: The model that is to answer; without it, the one that is served.
+        stream: Whether the answer comes in parts, as it is generated.
+        repeat_last_n: How many of the last tokens penalties look at: -1 is all, 0 none; another
+            number is only taken where there is no penalty.
+        logits_processors: The operator's logits processors to use, with their arguments.
     """
 
     model: str | None = None

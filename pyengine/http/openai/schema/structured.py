@@ -9,9 +9,14 @@ from pyengine.http.openai.schema.sampling import SamplingFields
 
 
 class JsonSchemaObject(msgspec.Struct, forbid_unknown_fields=True):
-    """``response_format.json_schema``.
+    """``response_format.json_schema``: a JSON Schema, and what it is for.
 
-    name and description tell OpenAI's models what the answer is for; a grammar needs neither.
+    Attributes:
+        name: What OpenAI's models read as its name; a grammar needs none.
+        schema: The JSON Schema.
+        description: What OpenAI's models read as its purpose; a grammar needs none.
+        strict: False ignores, with a warning, keywords of the schema that cannot be enforced; else
+            they are refused.
     """
 
     name: str
@@ -39,11 +44,7 @@ class JsonObjectFormat(
 class JsonSchemaFormat(
     msgspec.Struct, tag_field="type", tag="json_schema", forbid_unknown_fields=True
 ):
-    """JSON that satisfies a schema.
-
-    What cannot be enforced of it is refused, unless ``strict`` is false: then it is ignored, and
-    the answer's ``warnings`` say so.
-    """
+    """JSON that satisfies a schema."""
 
     json_schema: JsonSchemaObject
 
@@ -51,7 +52,13 @@ class JsonSchemaFormat(
 class StructuralTagFormat(
     msgspec.Struct, tag_field="type", tag="structural_tag", forbid_unknown_fields=True
 ):
-    """Text with marked parts, as vLLM and SGLang take it in either of xgrammar's forms."""
+    """Text with marked parts, as vLLM and SGLang take it in either of xgrammar's forms.
+
+    Attributes:
+        format: The format, in xgrammar's newer form.
+        structures: The tags and the schemas behind them.
+        triggers: The texts that structures begin with.
+    """
 
     format: Any = None
     structures: Any = None
@@ -77,6 +84,9 @@ class StructuredOutputs(msgspec.Struct, forbid_unknown_fields=True):
             ``any``, with at most 64 properties an object.
         close_within_max_tokens: End what the grammar has begun before ``max_tokens`` are over, so
             that the answer parses.
+        regex: A regular expression that the answer matches as a whole.
+        choice: The texts of which the answer is one.
+        json_object: The answer is a JSON object.
     """
 
     json: dict[str, Any] | bool | str | None = None
@@ -96,6 +106,12 @@ class StructuredFields(SamplingFields, kw_only=True):
     """The fields of a request that say what the answer must look like; at most one does.
 
     ``guided_*`` are vLLM's older names, regex, ebnf, json_schema and structural_tag SGLang's.
+
+    Attributes:
+        response_format: What the text must look like: a JSON Schema, a grammar, JSON, or any.
+        ebnf: A grammar that the answer follows, in EBNF or GBNF.
+        json_schema: A JSON Schema that the answer follows.
+        structural_tag: Texts of a grammar each behind their triggers.
     """
 
     response_format: ResponseFormat | None = None

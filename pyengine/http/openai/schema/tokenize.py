@@ -23,8 +23,10 @@ class ConversationFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
 class TokenizeRequest(ConversationFields, kw_only=True, forbid_unknown_fields=True):
     """``POST /tokenize``: of ``prompt``, of ``content`` or of ``messages``.
 
-    Special tokens such as a BOS are added to a ``prompt``, and to ``content``, which is llama.cpp's
-    name, where ``add_special_tokens`` is true.
+    Attributes:
+        content: Other name of prompt, llama.cpp's; special tokens are added to it only where
+            add_special_tokens is true.
+        return_token_strs: Add the text of each token.
     """
 
     prompt: str | None = None
@@ -44,7 +46,11 @@ class TokenizeAnswer(msgspec.Struct, kw_only=True, gc=False):
 
 
 class DetokenizeRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """``POST /detokenize``."""
+    """``POST /detokenize``.
+
+    Attributes:
+        tokens: Token ids.
+    """
 
     tokens: list[int]
     model: str | None = None

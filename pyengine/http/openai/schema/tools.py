@@ -8,10 +8,13 @@ from pyengine.grammar.algebra import KeyOrder
 
 
 class FunctionParam(msgspec.Struct, forbid_unknown_fields=True):
-    """A function that the model may call; ``parameters`` is the JSON Schema of its arguments.
+    """A function that the model may call.
 
-    ``key_order`` says in which order their keys come: ``schema`` or ``any``, as in
-    ``structured_outputs``.
+    Attributes:
+        description: What it is for, or when it applies; the model reads it.
+        parameters: The JSON Schema of the arguments.
+        strict: Whether arguments follow the schema to the letter, or it is refused.
+        key_order: The order of their keys: ``schema``, or ``any``, as in ``structured_outputs``.
     """
 
     name: str
@@ -22,7 +25,12 @@ class FunctionParam(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TextGrammar(msgspec.Struct, forbid_unknown_fields=True):
-    """The grammar of a custom tool's text: a regular expression, or Lark."""
+    """The grammar of a custom tool's text: a regular expression, or Lark.
+
+    Attributes:
+        syntax: The grammar's form: Lark or a regular expression.
+        definition: The grammar.
+    """
 
     syntax: Literal["lark", "regex"]
     definition: str
@@ -39,7 +47,11 @@ class GrammarText(msgspec.Struct, tag_field="type", tag="grammar", forbid_unknow
 
 
 class CustomParam(msgspec.Struct, forbid_unknown_fields=True):
-    """A tool that the model calls with a text."""
+    """A tool that the model calls with a text.
+
+    Attributes:
+        format: The form of the text: a grammar, or any.
+    """
 
     name: str
     description: str | None = None
@@ -64,7 +76,12 @@ class NamedFunction(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AllowedTools(msgspec.Struct, forbid_unknown_fields=True):
-    """The tools that may be called; ``mode`` is auto or required."""
+    """The tools that may be called.
+
+    Attributes:
+        mode: Whether one of the tools must be called: auto or required.
+        tools: The tools that may be called.
+    """
 
     mode: str
     tools: list["NamedToolParam"]
@@ -79,7 +96,7 @@ class NamedToolParam(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ToolChoiceParam(msgspec.Struct, forbid_unknown_fields=True):
-    """``tool_choice`` as an object: a named tool, or those that are allowed."""
+    """``tool_choice``: which tools may or must be called: one by its name, or those allowed."""
 
     type: str
     function: NamedFunction | None = None

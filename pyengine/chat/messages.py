@@ -11,11 +11,7 @@ from pyengine.validation.decoding import refusal
 
 
 class ContentPart(msgspec.Struct, forbid_unknown_fields=True):
-    """A part of a message's content; only text is supported, the others are refused by name.
-
-    Attributes:
-        type: What kind it is.
-    """
+    """A part of a message's content; only text is supported, the others are refused by name."""
 
     type: str
     text: str | None = None
@@ -34,14 +30,7 @@ class TextPart(Protocol):
 
 
 class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
-    """The function that an assistant called, and its arguments as JSON.
-
-    Attributes:
-        name: Its name.
-        arguments: The arguments as JSON.
-        parsed_arguments: What OpenAI's client has read out of the arguments and leaves in its
-            messages.
-    """
+    """The function that an assistant called, and its arguments as JSON."""
 
     name: str
     arguments: str
@@ -49,23 +38,14 @@ class FunctionCall(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CustomCall(msgspec.Struct, forbid_unknown_fields=True):
-    """The custom tool that an assistant called, and the text it gave.
-
-    Attributes:
-        input: The text.
-    """
+    """The custom tool that an assistant called, and the text it gave."""
 
     name: str
     input: str
 
 
 class MessageToolCall(msgspec.Struct, forbid_unknown_fields=True):
-    """A tool call in an earlier answer of the assistant, of a function or of a custom tool.
-
-    Attributes:
-        id: Its id.
-        index: Its place, as a client that puts streamed deltas together may leave it in.
-    """
+    """A tool call in an earlier answer of the assistant, of a function or of a custom tool."""
 
     id: str
     function: FunctionCall | None = None
@@ -107,7 +87,6 @@ class Message(msgspec.Struct, forbid_unknown_fields=True):
 
     Attributes:
         role: Who speaks.
-        content: The text, or its parts.
         tool_calls: The assistant's calls.
         tool_call_id: The id of the call that this is the result of.
         refusal: Null or empty, as answers have it.

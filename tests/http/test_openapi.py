@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from pyengine.http.app import routes
-from pyengine.http.operations.meanings import documented, structs_within
+from pyengine.http.operations.meanings import _NAMES, documented, structs_within
 from pyengine.http.operations.openapi import document
 from pyengine.http.operations.paths import operations
 from tests.programs import served
@@ -49,6 +49,7 @@ def test_every_field_of_a_request_is_described() -> None:
         if not schemas[kind.__name__]["properties"][name].get("description")
     ]
     assert undescribed == []
+    assert set(_NAMES) <= {name for _, name in fields}
     for kind in kinds:
         assert documented(kind).keys() <= set(kind.__struct_encode_fields__), kind
     assert "between 0 and 2" in schemas["ChatRequest"]["properties"]["temperature"]["description"]

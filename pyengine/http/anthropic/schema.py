@@ -14,12 +14,7 @@ class Text(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=T
 
 
 class TextSource(msgspec.Struct, tag_field="type", tag="text", forbid_unknown_fields=True):
-    """A plain text.
-
-    Attributes:
-        data: The text.
-        media_type: The form of the text.
-    """
+    """A plain text."""
 
     data: str
     media_type: Literal["text/plain"] = "text/plain"
@@ -32,13 +27,7 @@ class ContentSource(msgspec.Struct, tag_field="type", tag="content", forbid_unkn
 
 
 class Document(msgspec.Struct, tag_field="type", tag="document", forbid_unknown_fields=True):
-    """A document of plain text, with what is said of it.
-
-    Attributes:
-        source: The document's text.
-        title: The document's title.
-        context: What is said of the document before its text.
-    """
+    """A document of plain text, with what is said of it."""
 
     source: TextSource | ContentSource
     title: str | None = None
@@ -60,21 +49,13 @@ class Thinking(msgspec.Struct, tag_field="type", tag="thinking", forbid_unknown_
 class RedactedThinking(
     msgspec.Struct, tag_field="type", tag="redacted_thinking", forbid_unknown_fields=True
 ):
-    """What the assistant thought, unreadable to all but another server; it is left out.
-
-    Attributes:
-        data: The thinking, as its server packed it.
-    """
+    """What the assistant thought, unreadable to all but another server; it is left out."""
 
     data: str = ""
 
 
 class ToolUse(msgspec.Struct, tag_field="type", tag="tool_use", forbid_unknown_fields=True):
-    """A call of the assistant's.
-
-    Attributes:
-        input: The arguments.
-    """
+    """A call of the assistant's."""
 
     id: str
     name: str
@@ -84,21 +65,13 @@ class ToolUse(msgspec.Struct, tag_field="type", tag="tool_use", forbid_unknown_f
 class ToolReference(
     msgspec.Struct, tag_field="type", tag="tool_reference", forbid_unknown_fields=True
 ):
-    """A tool that a search has found. The model knows every tool anyway.
-
-    Attributes:
-        tool_name: The tool's name.
-    """
+    """A tool that a search has found. The model knows every tool anyway."""
 
     tool_name: str
 
 
 class ToolResult(msgspec.Struct, tag_field="type", tag="tool_result", forbid_unknown_fields=True):
-    """What a tool gave. ``is_error`` says nothing that its text does not say.
-
-    Attributes:
-        tool_use_id: The id of the call that this is the result of.
-    """
+    """What a tool gave. ``is_error`` says nothing that its text does not say."""
 
     tool_use_id: str
     content: str | list[Text | Document | ToolReference] | None = None
@@ -119,10 +92,6 @@ class FunctionTool(msgspec.Struct, forbid_unknown_fields=True):
 
     Of the types that Anthropic's models know by heart (bash, text editor, memory) the schema is
     known here too.
-
-    Attributes:
-        name: The tool's name.
-        input_schema: The JSON Schema of the arguments.
     """
 
     name: str
@@ -134,12 +103,7 @@ class FunctionTool(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Choice(msgspec.Struct, forbid_unknown_fields=True):
-    """Whether tools are called.
-
-    Attributes:
-        name: The tool's name.
-        disable_parallel_tool_use: At most one call.
-    """
+    """Whether tools are called."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -147,12 +111,7 @@ class Choice(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ThinkingParam(msgspec.Struct, forbid_unknown_fields=True):
-    """Whether the model thinks first, where its template has a switch for that.
-
-    Attributes:
-        budget_tokens: Most tokens of the thinking.
-        display: Whether thinking is shown, or comes in the signature alone.
-    """
+    """Whether the model thinks first, where its template has a switch for that."""
 
     type: Literal["enabled", "disabled", "adaptive"]
     budget_tokens: int | None = None
@@ -174,11 +133,7 @@ class OutputConfig(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Amount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A number of tokens, of calls of tools, or of turns with thinking.
-
-    Attributes:
-        value: The number.
-    """
+    """A number of tokens, of calls of tools, or of turns with thinking."""
 
     type: Literal["input_tokens", "tool_uses", "thinking_turns", "all"]
     value: int = 0
@@ -187,11 +142,7 @@ class Amount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ClearThinking(
     msgspec.Struct, tag_field="type", tag="clear_thinking_20251015", forbid_unknown_fields=True
 ):
-    """Leaves the thinking of earlier turns out, all but that of the last ones.
-
-    Attributes:
-        keep: How much is kept.
-    """
+    """Leaves the thinking of earlier turns out, all but that of the last ones."""
 
     keep: Literal["all"] | Amount = Amount("thinking_turns", 1)
 
@@ -203,7 +154,6 @@ class ClearToolUses(
 
     Attributes:
         trigger: From what size on.
-        keep: How much is kept.
         clear_at_least: The fewest tokens that clearing must save.
         exclude_tools: Tools whose results are kept.
         clear_tool_inputs: Whether the arguments of calls are cleared too.
@@ -217,11 +167,7 @@ class ClearToolUses(
 
 
 class ContextManagement(msgspec.Struct, forbid_unknown_fields=True):
-    """What is left out of a long conversation.
-
-    Attributes:
-        edits: What is left out, and when.
-    """
+    """What is left out of a long conversation."""
 
     edits: list[ClearThinking | ClearToolUses] = []
 
@@ -233,11 +179,7 @@ class Metadata(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class CountTokensRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/messages/count_tokens``: the fields that make the prompt.
-
-    Attributes:
-        system: The system message.
-    """
+    """``POST /v1/messages/count_tokens``: the fields that make the prompt."""
 
     messages: list[Turn]
     model: str | None = None

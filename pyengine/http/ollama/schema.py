@@ -126,7 +126,6 @@ class OllamaEmbedRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     """``POST /api/embed``: of a text or texts.
 
     Attributes:
-        input: The text, or several.
         truncate: Whether a text longer than the context is cut, as it is unless this is false.
     """
 

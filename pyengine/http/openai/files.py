@@ -33,11 +33,7 @@ class FilesQuery(ListQuery, kw_only=True, forbid_unknown_fields=True):
 
 
 class Upload(msgspec.Struct, forbid_unknown_fields=True):
-    """The form of an upload beside its file.
-
-    Attributes:
-        purpose: What the file is for.
-    """
+    """The form of an upload beside its file."""
 
     purpose: Purpose
     expires_after: ExpiresAfter | None = None

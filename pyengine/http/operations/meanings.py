@@ -1,8 +1,8 @@
 """Meanings of the fields of requests, for ``/openapi.json`` and ``docs/API.md``.
 
-They come from docstrings: the ``Attributes`` of the type of the request, the first sentence of an
-object's type, parameters and options of the library, and the ``Attributes`` of other types that
-have the name.
+They come from docstrings: the ``Attributes`` of the field's type, the first sentence of an object's
+type, parameters and options of the library, and the ``Attributes`` of other types that have the
+name. Names in many small objects are described here.
 """
 
 import inspect
@@ -18,6 +18,54 @@ from pyengine.chat.options import ChatOptions
 from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams, bound
 
+# Names that mean the same in many objects.
+_NAMES = {
+    "anchor": "The time that the seconds count from.",
+    "arguments": "The arguments as JSON.",
+    "choices": "The options, 2 to 255, all different.",
+    "content": "The text, or its parts.",
+    "context": "What is said of the document before its text.",
+    "continuous_usage_stats": "Whether every chunk tells the usage so far.",
+    "data": "The text, or what only its own server can read.",
+    "definition": "The grammar.",
+    "description": "What it is for, or when it applies; the model reads it.",
+    "disable_parallel_tool_use": "At most one call.",
+    "display": "Whether thinking is shown, or comes in the signature alone.",
+    "edits": "What is left out, and when.",
+    "effort": "The effort, for a chat template that reads one.",
+    "format": "The form of the text: a JSON Schema, a grammar, or any.",
+    "id": "Its id.",
+    "include_obfuscation": "Whether deltas are padded, so that their sizes tell nothing.",
+    "include_usage": "Whether a last chunk tells the usage.",
+    "index": "Its place, as a client that puts streamed deltas together may leave it in.",
+    "input": "The input: a text, or a list of items or texts.",
+    "instruction": "What a reranker is to look for.",
+    "instructions": "What the model is told before the input, or what a question asks.",
+    "label": "The level's name.",
+    "levels": "The levels, 2 to 255, from the lowest to the highest; they are counted from 0.",
+    "media_type": "The form of the text.",
+    "mode": "Whether one of the tools must be called: auto or required.",
+    "name": "Its name.",
+    "parsed_arguments": "What OpenAI's client has read out of the arguments, and leaves there.",
+    "purpose": "What the file is for.",
+    "schema": "The JSON Schema.",
+    "seconds": "Seconds from the anchor on.",
+    "signature": "The thinking, packed.",
+    "source": "The document's text.",
+    "structures": "The tags and the schemas behind them.",
+    "syntax": "The grammar's form: Lark or a regular expression.",
+    "system": "The system message.",
+    "text": "The text.",
+    "text_1": "A text, or several.",
+    "text_2": "A text, or several, each compared with text_1 or with its own.",
+    "title": "The document's title.",
+    "tokens": "Token ids.",
+    "tool_name": "The tool's name.",
+    "tool_use_id": "The id of the call that this is the result of.",
+    "triggers": "The texts that structures begin with.",
+    "type": "What kind it is.",
+    "value": "The number, or the option.",
+}
 # Names of the library's that requests have another name for.
 _LIBRARY = {
     "budget_tokens": "thinking_budget",
@@ -53,7 +101,8 @@ class Meanings:
             wanted = bound(library)
             return found if wanted is None else f"{found} It must be {wanted}."
         options = documented(RequestOptions) | documented(ChatOptions)
-        return _first_sentence(options.get(library)) or self._elsewhere.get(name)
+        found = _first_sentence(options.get(library)) or _NAMES.get(name)
+        return found or self._elsewhere.get(name)
 
 
 @cache
@@ -67,13 +116,12 @@ def documented(kind: type) -> dict[str, str]:
 
 
 def _of_object(kind: type[msgspec.Struct], name: str) -> str | None:
-    """What is said of the object that a field may have; None where it has no object."""
+    """What is said of the one kind of object that a field may have; None without one."""
     info: Any = kinds.type_info(kind)
     types = [field.type for field in info.fields if field.encode_name == name]
-    for option in (each for of in types for each in getattr(of, "types", [of])):
-        if isinstance(option, kinds.StructType):
-            return _first_sentence(inspect.cleandoc(option.cls.__doc__ or ""))
-    return None
+    options = [each for of in types for each in getattr(of, "types", [of])]
+    objects = [option.cls for option in options if isinstance(option, kinds.StructType)]
+    return _first_sentence(inspect.getdoc(objects[0])) if len(objects) == 1 else None
 
 
 def _first_sentence(text: str | None) -> str | None:

@@ -23,12 +23,7 @@ class FileObject(msgspec.Struct, kw_only=True):
 
 
 class ExpiresAfter(msgspec.Struct, forbid_unknown_fields=True):
-    """How long a file is kept.
-
-    Attributes:
-        anchor: The time that the seconds count from.
-        seconds: Seconds from the anchor on.
-    """
+    """How long a file is kept."""
 
     anchor: Literal["created_at"]
     seconds: int

@@ -15,11 +15,7 @@ from pyengine.http.openai.schema.tools import (
 
 
 class Prediction(msgspec.Struct, forbid_unknown_fields=True):
-    """``prediction``: text that the answer will repeat in parts.
-
-    Attributes:
-        content: The text, or its parts.
-    """
+    """``prediction``: text that the answer will repeat in parts."""
 
     content: str | list[ContentPart]
     type: Literal["content"]

@@ -11,13 +11,7 @@ from pyengine.http.openai.schema.structured import StructuredFields
 
 
 class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
-    """``stream_options``: what a stream tells besides; whether its parts are padded, too.
-
-    Attributes:
-        include_usage: Whether a last chunk tells the usage.
-        continuous_usage_stats: Whether every chunk tells the usage so far.
-        include_obfuscation: Whether deltas are padded, so that their sizes tell nothing.
-    """
+    """``stream_options``: what a stream tells besides; whether its parts are padded, too."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
@@ -25,12 +19,7 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ReasoningParam(msgspec.Struct, forbid_unknown_fields=True):
-    """``reasoning``: the effort, for a template that reads one, and most tokens of it.
-
-    Attributes:
-        effort: The effort, for a chat template that reads one.
-        max_tokens: Most tokens of the reasoning.
-    """
+    """``reasoning``: the effort, for a template that reads one, and most tokens of it."""
 
     effort: str | None = None
     max_tokens: int | None = None

@@ -6,37 +6,21 @@ import msgspec
 
 
 class PredicateParam(msgspec.Struct, tag_field="type", tag="predicate", forbid_unknown_fields=True):
-    """A statement of which the probability that it is true is wanted.
-
-    Attributes:
-        instructions: The statement, or what a question asks.
-        name: Its name in the answer.
-    """
+    """A statement of which the probability that it is true is wanted."""
 
     instructions: str | list[dict[str, Any]]
     name: str | None = None
 
 
 class ChoiceOption(msgspec.Struct, forbid_unknown_fields=True):
-    """An option; true and ``"true"`` are different ones.
-
-    Attributes:
-        value: The option.
-        description: When it applies; the model reads it.
-    """
+    """An option; true and ``"true"`` are different ones."""
 
     value: str | bool
     description: str | None = None
 
 
 class ChoiceParam(msgspec.Struct, tag_field="type", tag="choice", forbid_unknown_fields=True):
-    """A choice among options.
-
-    Attributes:
-        instructions: What the choice is about.
-        choices: The options, 2 to 255, all different.
-        name: Its name in the answer.
-    """
+    """A choice among options."""
 
     instructions: str | list[dict[str, Any]]
     choices: list[ChoiceOption]
@@ -44,25 +28,14 @@ class ChoiceParam(msgspec.Struct, tag_field="type", tag="choice", forbid_unknown
 
 
 class ScoreLevel(msgspec.Struct, forbid_unknown_fields=True):
-    """A level.
-
-    Attributes:
-        label: The level's name.
-        description: When it applies; the model reads it.
-    """
+    """A level."""
 
     label: str
     description: str | None = None
 
 
 class ScoreParam(msgspec.Struct, tag_field="type", tag="score", forbid_unknown_fields=True):
-    """A rating by levels.
-
-    Attributes:
-        instructions: What is rated.
-        levels: The levels, 2 to 255, from the lowest to the highest; they are counted from 0.
-        name: Its name in the answer.
-    """
+    """A rating by levels."""
 
     instructions: str | list[dict[str, Any]]
     levels: list[ScoreLevel]
@@ -76,7 +49,6 @@ class DecisionRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     type input_json are written as JSON.
 
     Attributes:
-        input: The input: a text, or a list of items.
         questions: The questions, 1 to 400.
         orders: In how many orders, each beginning with another, the options are told to the model;
             the means are given.

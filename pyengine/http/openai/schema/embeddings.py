@@ -9,7 +9,6 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
     """``POST /v1/embeddings``: of a string, strings, token ids, or lists of token ids.
 
     Attributes:
-        input: The input: text or token ids, of one or of several.
         encoding_format: Vectors as numbers, or as base64 of float32.
         dimensions: Numbers to keep of each vector, from the first on; it is normalized again.
         normalize: Whether vectors have length 1; without it, as the model's folder has it.

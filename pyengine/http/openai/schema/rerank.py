@@ -4,21 +4,13 @@ import msgspec
 
 
 class DocumentObject(msgspec.Struct, forbid_unknown_fields=True):
-    """A document as an object.
-
-    Attributes:
-        text: The text.
-    """
+    """A document as an object."""
 
     text: str
 
 
 class RelevanceRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Fields of both requests.
-
-    Attributes:
-        instruction: What a reranker is to look for.
-    """
+    """Fields of both requests."""
 
     model: str | None = None
     instruction: str | None = None
@@ -70,12 +62,7 @@ class RerankResponse(msgspec.Struct, gc=False, kw_only=True):
 
 
 class ScoreRequest(RelevanceRequest, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/score``: of pairs of texts, or of one text with each of several.
-
-    Attributes:
-        text_1: A text, or several.
-        text_2: A text, or several, each compared with text_1 or with its own.
-    """
+    """``POST /v1/score``: of pairs of texts, or of one text with each of several."""
 
     text_1: str | list[str]
     text_2: str | list[str]

@@ -26,11 +26,7 @@ class TextJsonSchema(
 
 
 class TextParam(msgspec.Struct, forbid_unknown_fields=True):
-    """``text``: what the answer must look like; its verbosity, for a template that reads one.
-
-    Attributes:
-        format: The form of the text: a JSON Schema, JSON, or any.
-    """
+    """``text``: what the answer must look like; its verbosity, for a template that reads one."""
 
     format: TextFormat | JsonObjectFormat | TextJsonSchema | None = None
     verbosity: str | None = None
@@ -105,7 +101,6 @@ class ResponsesRequest(StructuredFields, kw_only=True, forbid_unknown_fields=Tru
     """``POST /v1/responses``.
 
     Attributes:
-        input: The input: a text, or a list of items.
         instructions: What the model is told before the input; not carried over to later responses.
         previous_response_id: A stored response that the conversation goes on from.
         max_tool_calls: Bounds calls that the server runs; it runs none.
@@ -138,11 +133,7 @@ class ResponsesRequest(StructuredFields, kw_only=True, forbid_unknown_fields=Tru
 
 
 class InputTokensRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """``POST /v1/responses/input_tokens``: the fields of a response that make its prompt.
-
-    Attributes:
-        input: The input: a text, or a list of items.
-    """
+    """``POST /v1/responses/input_tokens``: the fields of a response that make its prompt."""
 
     model: str | None = None
     input: str | list[dict[str, Any]] = []

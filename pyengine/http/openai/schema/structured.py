@@ -13,7 +13,6 @@ class JsonSchemaObject(msgspec.Struct, forbid_unknown_fields=True):
 
     Attributes:
         name: What OpenAI's models read as its name; a grammar needs none.
-        schema: The JSON Schema.
         description: What OpenAI's models read as its purpose; a grammar needs none.
         strict: False ignores, with a warning, keywords of the schema that cannot be enforced; else
             they are refused.
@@ -52,13 +51,7 @@ class JsonSchemaFormat(
 class StructuralTagFormat(
     msgspec.Struct, tag_field="type", tag="structural_tag", forbid_unknown_fields=True
 ):
-    """Text with marked parts, as vLLM and SGLang take it in either of xgrammar's forms.
-
-    Attributes:
-        format: The format, in xgrammar's newer form.
-        structures: The tags and the schemas behind them.
-        triggers: The texts that structures begin with.
-    """
+    """Text with marked parts, as vLLM and SGLang take it in either of xgrammar's forms."""
 
     format: Any = None
     structures: Any = None

@@ -46,11 +46,7 @@ class TokenizeAnswer(msgspec.Struct, kw_only=True, gc=False):
 
 
 class DetokenizeRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """``POST /detokenize``.
-
-    Attributes:
-        tokens: Token ids.
-    """
+    """``POST /detokenize``."""
 
     tokens: list[int]
     model: str | None = None

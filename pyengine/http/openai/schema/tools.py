@@ -11,7 +11,6 @@ class FunctionParam(msgspec.Struct, forbid_unknown_fields=True):
     """A function that the model may call.
 
     Attributes:
-        description: What it is for, or when it applies; the model reads it.
         parameters: The JSON Schema of the arguments.
         strict: Whether arguments follow the schema to the letter, or it is refused.
         key_order: The order of their keys: ``schema``, or ``any``, as in ``structured_outputs``.
@@ -25,12 +24,7 @@ class FunctionParam(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class TextGrammar(msgspec.Struct, forbid_unknown_fields=True):
-    """The grammar of a custom tool's text: a regular expression, or Lark.
-
-    Attributes:
-        syntax: The grammar's form: Lark or a regular expression.
-        definition: The grammar.
-    """
+    """The grammar of a custom tool's text: a regular expression, or Lark."""
 
     syntax: Literal["lark", "regex"]
     definition: str
@@ -47,11 +41,7 @@ class GrammarText(msgspec.Struct, tag_field="type", tag="grammar", forbid_unknow
 
 
 class CustomParam(msgspec.Struct, forbid_unknown_fields=True):
-    """A tool that the model calls with a text.
-
-    Attributes:
-        format: The form of the text: a grammar, or any.
-    """
+    """A tool that the model calls with a text."""
 
     name: str
     description: str | None = None
@@ -76,12 +66,7 @@ class NamedFunction(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AllowedTools(msgspec.Struct, forbid_unknown_fields=True):
-    """The tools that may be called.
-
-    Attributes:
-        mode: Whether one of the tools must be called: auto or required.
-        tools: The tools that may be called.
-    """
+    """The tools that may be called."""
 
     mode: str
     tools: list["NamedToolParam"]

@@ -2,6 +2,7 @@
 come or do not, and begun from snapshots.
 """
 
+import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -88,7 +89,7 @@ def run(made: TorchStates, name: str, rows: list[dict[str, Any]]) -> list[torch.
     given: list[Any] = [Buffer(tokens, tokens)]
     if name != "convolution":
         gates = torch.cat([row["gates"] for row in rows]) if gate_width else None
-        given.append(None if gates is None else Buffer(gates, gates))
+        given.append(() if gates is None else (Buffer(gates, gates),))
     OPERATIONS[name](made)(step, *given, Buffer(out, out), sum(counts))
     return list(out.split(counts))
 
@@ -215,6 +216,28 @@ def test_experts_may_be_in_one_tensor_of_a_layer(tmp_path: Path) -> None:
         tensors[f"{mlp}experts.gate_up_proj"] = torch.cat((gate, up), 1)
         tensors[f"{mlp}experts.down_proj"] = down
     save_file(tensors, path)
+    assert Loop(GreedyRunner(tmp_path, num_blocks=2000)).generate(asked, 4) == expected
+
+
+def test_a_kimi_linear_as_moonshot_publishes_it(tmp_path: Path) -> None:
+    """Its config.json counts layers from 1, and dense layers have a name of their own."""
+    kind, own = HYBRIDS["kimi linear"]
+    make_model(tmp_path, kind, **own)
+    asked, path = prompts(2), tmp_path / "config.json"
+    expected = Loop(GreedyRunner(tmp_path, num_blocks=2000)).generate(asked, 4)
+    config = json.loads(path.read_text())
+    for name in ("layer_types", "mlp_layer_types"):
+        del config[name]
+    linear = {"full_attn_layers": [2, 4], "kda_layers": [1, 3]}
+    linear["num_heads"], linear["head_dim"], linear["short_conv_kernel_size"] = (
+        config.pop(f"linear_{name}") for name in ("num_heads", "head_dim", "conv_kernel_dim")
+    )
+    path.write_text(json.dumps(config | {"linear_attn_config": linear, "first_k_dense_replace": 1}))
+    tensors = {
+        name.replace("layers.0.block_sparse_moe.", "layers.0.mlp."): tensor
+        for name, tensor in load_file(tmp_path / "model.safetensors").items()
+    }
+    save_file(tensors, tmp_path / "model.safetensors")
     assert Loop(GreedyRunner(tmp_path, num_blocks=2000)).generate(asked, 4) == expected
 
 

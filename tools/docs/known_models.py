@@ -107,6 +107,7 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "HeliumForCausalLM": ("Helium 1", ()),
     "Llama4ForCausalLM": ("Llama 4", ("llama4_pythonic",)),
     "Llama4ForConditionalGeneration": ("Llama 4 Scout and Maverick", ("llama4_pythonic",)),
+    "KimiLinearForCausalLM": ("Kimi Linear 48B-A3B", ()),
     "Lfm2ForCausalLM": ("LFM2 350M to 2.6B", ()),
     "Lfm2MoeForCausalLM": ("LFM2-8B-A1B and larger", ()),
     "Lfm3ForCausalLM": ("LFM3", ()),

@@ -22,6 +22,10 @@ from pyengine.model.architectures.families.hybrids.falcon_h1 import (
     falcon_h1,
     falcon_h1_config,
 )
+from pyengine.model.architectures.families.hybrids.kimi_linear import (
+    kimi_linear,
+    kimi_linear_config,
+)
 from pyengine.model.architectures.families.hybrids.lfm2 import (
     lfm2,
     lfm2_config,
@@ -248,6 +252,7 @@ ARCHITECTURES: dict[str, Build] = {
     "InternVLForConditionalGeneration": TEXT_PART,
     "Jais2ForCausalLM": decoder(jais2),
     "Kimi_K25ForConditionalGeneration": decoder(deepseek_v3),
+    "KimiLinearForCausalLM": decoder(kimi_linear, kimi_linear_config),
     "Lfm2ForCausalLM": decoder(lfm2, lfm2_config),
     "Lfm2MoeForCausalLM": decoder(lfm2_moe, lfm2_moe_config),
     "Lfm3ForCausalLM": decoder(lfm3, lfm3_config),

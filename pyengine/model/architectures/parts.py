@@ -26,7 +26,7 @@ from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.architectures.latent_parts import HeadLinear, Latents
-from pyengine.model.architectures.state_parts import GatedNorm, States
+from pyengine.model.architectures.state_parts import GatedNorm, GateFunction, States
 from pyengine.model.dtypes import ITEM_BYTES
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.matrix import Matrix
@@ -310,7 +310,13 @@ class Parts(Protocol):
         """
 
     def gated_norm(
-        self, weight: NDArray[Any], epsilon: float, group: int, *, gate_first: bool
+        self,
+        weight: NDArray[Any],
+        epsilon: float,
+        group: int,
+        *,
+        gate_first: bool,
+        function: GateFunction = "silu",
     ) -> GatedNorm:
         """A root mean square norm of each ``group`` neighbours of a row, with a gate.
 
@@ -318,7 +324,8 @@ class Parts(Protocol):
             weight: [width] of this rank's share of a row.
             epsilon: Added to the mean of the squares.
             group: Numbers that are normalized as one.
-            gate_first: silu(gates) multiplies what is normalized; else what comes of it.
+            gate_first: Gates multiply what is normalized; else what comes of it.
+            function: What is computed of gates first.
         """
 
     def gather(self, source: Buffer, index: Any, out: Buffer, rows: int, first: int = 0) -> None:

@@ -14,8 +14,9 @@ States are float32, and so is all arithmetic on them. A row's numbers do not dep
 tokens are divided into steps, nor on other rows.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,7 +96,7 @@ class Recurrence(Protocol):
     """A :class:`DeltaRule` or a :class:`DecaySum` over a step's tokens."""
 
     def __call__(
-        self, step: Any, x: Buffer, gates: Buffer | None, out: Buffer, tokens: int
+        self, step: Any, x: Buffer, gates: Sequence[Buffer], out: Buffer, tokens: int
     ) -> None:
         """-> ``out`` [tokens, heads of values * value_dim], of what a rule reads:
 
@@ -103,12 +104,16 @@ class Recurrence(Protocol):
         rule      ``x``                                      ``gates``
         ========  =========================================  ==================================
         delta     queries, keys, values [tokens,             ``b``, then ``a`` [tokens,
-                  2 * key_heads * key_dim                    value_heads + as many as ``bias``]
-                  + value_heads * value_dim]
-        decaying  values, keys, queries [tokens,             [tokens, heads], or None
+                  2 * key_heads * key_dim                    value_heads + as many as ``bias``],
+                  + value_heads * value_dim]                 in one buffer or in two
+        decaying  values, keys, queries [tokens,             [tokens, heads], or none
                   heads * value_dim + 2 * groups * key_dim]
         ========  =========================================  ==================================
         """
+
+
+GateFunction = Literal["silu", "sigmoid"]
+"""What is computed of gates before they multiply."""
 
 
 class GatedNorm(Protocol):

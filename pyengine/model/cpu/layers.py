@@ -11,6 +11,7 @@ from pyengine._core import CpuExperts, CpuKernels, CpuLinear, CpuTensor
 from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.architectures.parts import LOGITS_BYTES, Activation, LayerAttention, check_heads
+from pyengine.model.architectures.state_parts import GateFunction
 from pyengine.model.cpu.adapters import CpuAdapterSlots
 from pyengine.model.cpu.attention import Attention
 from pyengine.model.cpu.executor import Executor
@@ -188,12 +189,17 @@ class CpuParts:
         return CpuStateOps(self.executor, info)
 
     def gated_norm(
-        self, weight: NDArray[Any], epsilon: float, group: int, *, gate_first: bool
+        self,
+        weight: NDArray[Any],
+        epsilon: float,
+        group: int,
+        *,
+        gate_first: bool,
+        function: GateFunction = "silu",
     ) -> CpuGatedNorm:
         """By a Rust kernel."""
-        return CpuGatedNorm(
-            self.executor, self.vector(weight), epsilon, group, gate_first=gate_first
-        )
+        vector = self.vector(weight)
+        return CpuGatedNorm(self.executor, vector, epsilon, group, function, gate_first=gate_first)
 
     def gather(
         self, source: Buffer, index: CpuTensor, out: Buffer, rows: int, first: int = 0

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.parts import Step
+from pyengine.model.architectures.state_parts import GateFunction
 from pyengine.model.cpu.executor import Executor
 from pyengine.model.dtypes import cpu_tensor
 
@@ -63,6 +64,7 @@ class CpuGatedNorm:
         weight: NDArray[Any],
         epsilon: float,
         group: int,
+        function: GateFunction,
         *,
         gate_first: bool,
     ) -> None:
@@ -70,6 +72,7 @@ class CpuGatedNorm:
         self._weight = cpu_tensor(weight)
         self._epsilon = epsilon
         self._group = group
+        self._function = function
         self._gate_first = gate_first
 
     def __call__(self, x: Buffer, gates: Buffer, rows: int) -> None:
@@ -80,7 +83,7 @@ class CpuGatedNorm:
             self._weight,
             self._epsilon,
             group=self._group,
-            function="silu",
+            function=self._function,
             gate_first=self._gate_first,
         )
 

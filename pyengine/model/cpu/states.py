@@ -1,5 +1,6 @@
 """Layers with a state on the CPU: the Rust kernels, over the slots of the model's pool."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,14 +90,17 @@ class CpuDeltaRule:
         self._rates, self._bias = cpu_tensor(_floats(rule.rate)), cpu_tensor(_floats(rule.bias))
 
     def __call__(
-        self, step: CpuStepTensors, x: Buffer, gates: Buffer | None, out: Buffer, tokens: int
+        self, step: CpuStepTensors, x: Buffer, gates: Sequence[Buffer], out: Buffer, tokens: int
     ) -> None:
         """Queries, keys and values, and the gates -> ``out`` [tokens, value_heads * value_dim]."""
-        assert gates is not None, "a delta rule has gates"
         rule = self._rule
         keys, values = rule.key_heads * rule.key_dim, rule.value_heads * rule.value_dim
         queries, key, value = _columns(x, keys, keys, values)
-        betas, decays = _columns(gates, rule.value_heads, len(rule.bias))
+        betas, decays = (
+            _columns(gates[0], rule.value_heads, len(rule.bias))
+            if len(gates) == 1
+            else [each.kernel for each in gates]
+        )
         self._executor.program.delta_rule(
             step.states,
             self._place,
@@ -125,7 +129,7 @@ class CpuDecaySum:
         self._bias, self._skip = _vector(rule.bias), _vector(rule.skip)
 
     def __call__(
-        self, step: CpuStepTensors, x: Buffer, gates: Buffer | None, out: Buffer, tokens: int
+        self, step: CpuStepTensors, x: Buffer, gates: Sequence[Buffer], out: Buffer, tokens: int
     ) -> None:
         """Values, keys and queries, and gates -> ``out`` [tokens, heads * value_dim]."""
         rule = self._rule
@@ -137,7 +141,7 @@ class CpuDecaySum:
             queries,
             key,
             value,
-            None if gates is None else gates.kernel,
+            gates[0].kernel if gates else None,
             self._rates,
             self._bias,
             self._skip,

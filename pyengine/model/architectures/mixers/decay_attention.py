@@ -110,7 +110,7 @@ class DecayAttentionBlock:
         self.to_vkq(x, self.raw, tokens)
         self.to_gates(x, self.gates, tokens)
         self.parts.activate(self.activation, self.raw, self.vkq, tokens)
-        self.recur(step, self.vkq, None, self.mixed, tokens)
+        self.recur(step, self.vkq, (), self.mixed, tokens)
         self.norm(self.mixed, None, self.normed, tokens)
         self.parts.gate(self.normed, self.gates, tokens)
         self.out(self.normed, out, tokens)

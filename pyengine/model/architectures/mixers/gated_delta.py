@@ -188,6 +188,6 @@ class GatedDeltaBlock:
         self.to_ba(x, self.ba, tokens)
         self.to_gates(x, self.gates, tokens)
         self.convolve(step, self.raw, self.qkv, tokens)
-        self.recur(step, self.qkv, self.ba, self.mixed, tokens)
+        self.recur(step, self.qkv, (self.ba,), self.mixed, tokens)
         self.norm(self.mixed, self.gates, tokens)
         self.out(self.mixed, out, tokens)

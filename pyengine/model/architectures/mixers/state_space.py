@@ -227,6 +227,6 @@ class StateSpaceBlock:
         scale_gates(self.gates, tokens)
         scale_steps(self.steps, tokens)
         self.convolve(step, self.raw, self.vkq, tokens)
-        self.recur(step, self.vkq, self.steps, self.mixed, tokens)
+        self.recur(step, self.vkq, (self.steps,), self.mixed, tokens)
         self.norm(self.mixed, self.gates, tokens)
         self.out(self.mixed, out, tokens)

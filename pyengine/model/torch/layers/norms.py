@@ -5,6 +5,7 @@ import torch
 from pyengine.distributed.group import Group
 from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.parts import Step
+from pyengine.model.architectures.state_parts import GateFunction
 from pyengine.model.torch.attention.paged import rotate
 from pyengine.model.torch.device.ops import TorchOps
 
@@ -137,18 +138,25 @@ class TorchGatedNorm:
     """See :class:`pyengine.model.architectures.state_parts.GatedNorm`."""
 
     def __init__(
-        self, weight: torch.Tensor, epsilon: float, group: int, *, gate_first: bool
+        self,
+        weight: torch.Tensor,
+        epsilon: float,
+        group: int,
+        function: GateFunction,
+        *,
+        gate_first: bool,
     ) -> None:
         """A norm over groups of ``group`` neighbours; ``weight`` is [width]."""
         self._weight = weight
         self._epsilon = epsilon
         self._group = group
+        self._function = torch.sigmoid if function == "sigmoid" else torch.nn.functional.silu
         self._gate_first = gate_first
 
     def __call__(self, x: Buffer, gates: Buffer, rows: int) -> None:
         """Change ``x`` [rows, width] in place."""
         numbers = x.tensor[:rows].float()
-        factors = torch.nn.functional.silu(gates.tensor[:rows].float())
+        factors = self._function(gates.tensor[:rows].float())
         if self._gate_first:
             numbers = numbers * factors
         groups = numbers.unflatten(1, (-1, self._group))

@@ -19,6 +19,7 @@ from pyengine.kernels.layers.activation import activated
 from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.experts import ExpertWeights, Routing
 from pyengine.model.architectures.parts import Activation, LayerAttention, Linear, check_heads
+from pyengine.model.architectures.state_parts import GateFunction
 from pyengine.model.runner import ModelInfo
 from pyengine.model.torch.attention.backend import AttentionBackend
 from pyengine.model.torch.attention.paged import PagedAttention
@@ -279,11 +280,17 @@ class TorchParts:
             )
 
     def gated_norm(
-        self, weight: NDArray[Any], epsilon: float, group: int, *, gate_first: bool
+        self,
+        weight: NDArray[Any],
+        epsilon: float,
+        group: int,
+        *,
+        gate_first: bool,
+        function: GateFunction = "silu",
     ) -> TorchGatedNorm:
         """In plain torch."""
         vector = self.transfer.vector(weight)
-        return TorchGatedNorm(vector, epsilon, group, gate_first=gate_first)
+        return TorchGatedNorm(vector, epsilon, group, function, gate_first=gate_first)
 
     def gather(
         self, source: Buffer, index: torch.Tensor, out: Buffer, rows: int, first: int = 0

@@ -4,7 +4,7 @@ Rows are told on the host: on a GPU each operation would wait for the step, and 
 it, so that such models are refused there.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -311,12 +311,13 @@ class TorchRecurrence:
         self._advance = advance
 
     def __call__(
-        self, step: DeviceStep, x: Buffer, gates: Buffer | None, out: Buffer, tokens: int
+        self, step: DeviceStep, x: Buffer, gates: Sequence[Buffer], out: Buffer, tokens: int
     ) -> None:
         """See :class:`pyengine.model.architectures.state_parts.Recurrence`."""
         states = self._states()
         for row in state_rows(step):
-            given = None if gates is None else gates.tensor[row.tokens].float()
+            apart = [each.tensor[row.tokens].float() for each in gates]
+            given = torch.cat(apart, 1) if apart else None
             read = self._tokens(x.tensor[row.tokens].float(), given)
             out.tensor[row.tokens] = self._row(states, row, read).flatten(1)
 

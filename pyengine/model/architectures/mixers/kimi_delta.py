@@ -1,0 +1,163 @@
+"""Kimi Delta Attention (Kimi Team, "Kimi Linear: An Expressive, Efficient Attention Architecture",
+2025): Gated DeltaNet with a decay for each element of a key::
+
+    x ─┬─ linear ─ convolution ─ queries, keys, values ─┐
+       ├─ linear ─ b ───────────────────────────────────┤
+       ├─ linear ─ linear ─ decays ─────────────────────┴─ delta rule ─ norm ─ * sigmoid ─ linear ─►
+       └─ linear ─ linear ─ gates ─────────────────────────────────────────────┘
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pyengine.model.architectures.blocks import Block
+from pyengine.model.architectures.buffer import Buffer
+from pyengine.model.architectures.mixers.mixer import Workshop
+from pyengine.model.architectures.parts import Linear, Step
+from pyengine.model.architectures.state_parts import (
+    Convolution,
+    DeltaRule,
+    GatedNorm,
+    Recurrence,
+)
+from pyengine.model.cache_layers import State
+
+KINDS = "q", "k", "v"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KimiDelta:
+    """A mixer: see :class:`pyengine.model.architectures.mixers.mixer.Mixer`.
+
+    Attributes:
+        heads: Heads of queries, keys and values.
+        head_dim: Elements of each, and numbers of what decays and gates are made of.
+        kernel: Inputs of the convolutions.
+        epsilon: The epsilon of the norm of the output.
+    """
+
+    heads: int
+    head_dim: int
+    kernel: int
+    epsilon: float
+
+    @property
+    def keeps(self) -> State:
+        """See :class:`Mixer`."""
+        return State(
+            channels=3 * self._width,
+            kernel=self.kernel,
+            heads=self.heads,
+            key_dim=self.head_dim,
+            value_dim=self.head_dim,
+            key_heads=self.heads,
+            gates=self.heads + self._width,
+        )
+
+    @property
+    def shared(self) -> Mapping[str, int]:
+        """See :class:`Mixer`."""
+        return {"heads of the delta rule": self.heads}
+
+    @property
+    def _width(self) -> int:
+        return self.heads * self.head_dim
+
+    def block(self, workshop: Workshop, layer: int, start: str) -> Block:
+        """See :class:`Mixer`."""
+        weights, parts, ranks = workshop.weights, workshop.parts, workshop.ranks
+        start, hidden, all_of_it = f"{start}self_attn.", workshop.hidden, self._width
+        heads, width = self.heads // ranks, all_of_it // ranks
+        qkv = {f"{start}{kind}_proj.weight": all_of_it for kind in KINDS}
+        filters = workshop.filters(
+            [f"{start}{kind}_conv1d" for kind in KINDS], (all_of_it,) * 3, self.kernel
+        )
+        rule = DeltaRule(
+            key_heads=heads,
+            value_heads=heads,
+            key_dim=self.head_dim,
+            value_dim=self.head_dim,
+            rate=np.exp(workshop.numbers(f"{start}A_log[:]", self.heads)),
+            bias=workshop.numbers(f"{start}dt_bias[:]", all_of_it),
+        )
+        norm = weights.vector(f"{start}o_norm.weight", self.head_dim)
+        return KimiDeltaBlock(
+            parts.linear(weights.outputs(qkv, hidden)),
+            parts.linear(weights.outputs({f"{start}b_proj.weight": self.heads}, hidden)),
+            self._narrow(workshop, f"{start}f_"),
+            self._narrow(workshop, f"{start}g_"),
+            workshop.states.convolution(layer, filters, None, "silu"),
+            workshop.states.delta_rule(layer, rule),
+            parts.gated_norm(
+                np.tile(norm, heads),
+                self.epsilon,
+                self.head_dim,
+                gate_first=False,
+                function="sigmoid",
+            ),
+            parts.linear(weights.inputs(f"{start}o_proj.weight", hidden, all_of_it), reduce=True),
+            workshop.buffer("before the convolution", 3 * width),
+            workshop.buffer("behind the convolution", 3 * width),
+            workshop.buffer("b", heads),
+            workshop.buffer("decays", width),
+            workshop.buffer("gates of the mixer", width),
+            workshop.buffer("mixed", width),
+        )
+
+    def _narrow(self, workshop: Workshop, start: str) -> "Narrow":
+        dim = self.head_dim
+        second = workshop.weights.outputs({f"{start}b_proj.weight": self._width}, dim)
+        return Narrow(
+            workshop.parts.linear(
+                workshop.weights.table(f"{start}a_proj.weight", dim, workshop.hidden)
+            ),
+            workshop.parts.linear(second),
+            workshop.buffer("what decays and gates are made of", dim),
+        )
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """Two linear layers, the first of which every rank has as a whole."""
+
+    first: Linear
+    second: Linear
+    between: Buffer
+
+    def __call__(self, x: Buffer, out: Buffer, tokens: int) -> None:
+        """[tokens, hidden] -> ``out`` [tokens, width]."""
+        self.first(x, self.between, tokens)
+        self.second(self.between, out, tokens)
+
+
+@dataclass(frozen=True)
+class KimiDeltaBlock:
+    """See the module. Its buffers are shared by all layers."""
+
+    to_qkv: Linear
+    to_b: Linear
+    to_decays: Narrow
+    to_gates: Narrow
+    convolve: Convolution
+    recur: Recurrence
+    norm: GatedNorm
+    out: Linear
+    raw: Buffer
+    qkv: Buffer
+    b: Buffer
+    decays: Buffer
+    gates: Buffer
+    mixed: Buffer
+
+    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        """[tokens, hidden] -> ``out`` [tokens, hidden]."""
+        self.to_qkv(x, self.raw, tokens)
+        self.to_b(x, self.b, tokens)
+        self.to_decays(x, self.decays, tokens)
+        self.to_gates(x, self.gates, tokens)
+        self.convolve(step, self.raw, self.qkv, tokens)
+        self.recur(step, self.qkv, (self.b, self.decays), self.mixed, tokens)
+        self.norm(self.mixed, self.gates, tokens)
+        self.out(self.mixed, out, tokens)

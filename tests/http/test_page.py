@@ -118,6 +118,57 @@ class TestInChromium:
         await page.locator("#prompt").fill("again")
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("alert")).to_contain_text("not valid JSON")
+        # The message is neither lost nor part of the conversation until it can be sent.
+        await expect(page.locator("#prompt")).to_have_value("again")
+        await page.locator("#schema").fill("{}")
+        await page.locator("#prompt").press("Enter")
+        await expect(page.locator(".turn.user")).to_have_count(2)
+        await engine.until(lambda: len(engine.asked) == 2)
+        assert engine.tokenizer.decode(engine.asked[-1].prompt).count("again") == 1
+
+    async def test_edits_of_a_conversation(self, page: Page, engine: FakeEngine) -> None:
+        """An emptied edit changes nothing, nor does Enter while a word is composed."""
+        buttons = page.get_by_role("button", name="Regenerate")
+        for count, text in enumerate(("first", "second"), 1):
+            await page.locator("#prompt").fill(text)
+            await page.locator("#prompt").press("Enter")
+            await expect(buttons).to_have_count(count)
+            if count == 1:
+                await page.locator(".turn").first.evaluate("node => { node.dataset.kept = 'yes' }")
+        # A screen reader's log keeps what it has read.
+        await expect(page.locator(".turn").first).to_have_attribute("data-kept", "yes")
+        await page.locator("#prompt").press("ArrowUp")
+        area = page.get_by_label("Edited message")
+        await area.evaluate(
+            "node => node.dispatchEvent(new KeyboardEvent('keydown',"
+            " { key: 'Enter', isComposing: true, bubbles: true, cancelable: true }))"
+        )
+        await area.fill("")
+        await area.press("Enter")
+        await expect(area).to_be_visible()
+        await area.press("Escape")
+        await expect(page.locator(".turn")).to_have_count(4)
+        await page.locator("#prompt").fill("third")
+        await page.locator("#prompt").press("Enter")
+        await expect(buttons).to_have_count(3)
+        prompt = engine.tokenizer.decode(engine.asked[-1].prompt)
+        assert all(text in prompt for text in ("first", "second", "third"))
+        assert len(engine.asked) == 3
+
+    async def test_copies_where_the_clipboard_is_closed(self, page: Page) -> None:
+        await page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+        await page.evaluate(
+            "document.execCommand = () => (window.taken = document.activeElement.value) !== ''"
+        )
+        await page.locator("#prompt").fill("hello")
+        await page.locator("#prompt").press("Enter")
+        await page.get_by_role("button", name="Copy").click()
+        await expect(page.get_by_role("button", name="Copied")).to_be_visible()
+        assert await page.evaluate("window.taken") == ANSWER
+        await page.evaluate("document.execCommand = () => false")
+        await expect(page.get_by_role("button", name="Copy", exact=True)).to_be_visible()
+        await page.get_by_role("button", name="Copy").click()
+        await expect(page.get_by_role("button", name="Not copied")).to_be_visible()
 
     async def test_markdown_is_shown_and_html_is_text(self, page: Page, engine: FakeEngine) -> None:
         engine.answer = (

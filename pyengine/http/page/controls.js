@@ -43,7 +43,7 @@ $("key").addEventListener("change", () => { sessionStorage.setItem("pyengine-key
 $("compose").addEventListener("submit", (event) => { event.preventDefault(); send($("prompt").value); });
 $("prompt").addEventListener("input", grow);
 $("prompt").addEventListener("keydown", (event) => {
-  if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); send($("prompt").value); }
+  if (sends(event)) { event.preventDefault(); send($("prompt").value); }
   const last = turns.findLastIndex((turn) => turn.message.role === "user");
   if (event.key === "ArrowUp" && !$("prompt").value && last >= 0) { event.preventDefault(); edit(turns[last], $("chat").children[last]); }
 });

@@ -70,8 +70,7 @@ async function problem(response) {
 async function answer() {
   notice("");
   const turn = { message: { role: "assistant", content: "" } };
-  let asked;
-  try { asked = body(); } catch (error) { return notice(error.message); }
+  const asked = body();
   turns.push(turn);
   const control = (running = new AbortController());
   render();
@@ -113,11 +112,18 @@ async function answer() {
   (result ?? $("prompt")).focus();
 }
 
-function send(text) {
-  if (running || !text.trim()) return;
+// Whether a request can be made of the settings; if not, the notice says why.
+function sound() {
+  try { body(); } catch (error) { notice(error.message); return false; }
+  return true;
+}
+
+function send(text, from = turns.length) {
+  if (running || !text.trim() || !sound()) return;
+  turns.length = from;
   while (turns.length && (turns.at(-1).failed || unanswered().length)) turns.pop();
   turns.push({ message: { role: "user", content: text } });
-  $("prompt").value = "";
+  if (text === $("prompt").value) $("prompt").value = "";
   grow();
   answer();
 }
@@ -133,12 +139,13 @@ function unanswered() {
 }
 
 function resolve(call, text) {
+  if (!sound()) return;
   turns.push({ message: { role: "tool", tool_call_id: call.id, content: text } });
   if (unanswered().length) render(); else answer();
 }
 
 function again(turn) {
-  if (running) return;
+  if (running || !sound()) return;
   turns.length = turns.indexOf(turn);
   answer();
 }
@@ -147,9 +154,9 @@ function edit(turn, node) {
   if (running) return;
   const area = el("textarea", { rows: "3", "aria-label": "Edited message" });
   area.value = turn.message.content;
-  const save = () => { turns.length = turns.indexOf(turn); send(area.value); };
+  const save = () => send(area.value, turns.indexOf(turn));
   area.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); save(); }
+    if (sends(event)) { event.preventDefault(); save(); }
     if (event.key === "Escape") { event.stopPropagation(); render(); $("prompt").focus(); }
   });
   node.replaceChildren(el("div", { class: "edit" }, area, el("div", { class: "tools" },

@@ -9,7 +9,7 @@ function drawCall(call, open) {
   if (open) {
     const area = el("textarea", { rows: "2", class: "code", "aria-label": `Result of ${call.function.name}`, placeholder: "Type what the tool returns" });
     const done = () => resolve(call, area.value);
-    area.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); done(); } });
+    area.addEventListener("keydown", (event) => { if (sends(event)) { event.preventDefault(); done(); } });
     node.append(el("div", { class: "answer" }, area, el("button", { type: "button", onclick: done }, "Return")));
   }
   return node;
@@ -52,10 +52,17 @@ function render() {
       el("p", { class: "quiet" }, "Everything stays on this server."), el("div", { class: "tries" }, ...tries)));
     return;
   }
-  chat.replaceChildren(...turns.map((turn) => {
-    const node = el("article", { class: `turn ${turn.message.role}`, "aria-label": NAMES[turn.message.role] });
+  chat.querySelector(".empty")?.remove();
+  for (const node of [...chat.children].slice(turns.length)) node.remove();
+  turns.forEach((turn, at) => {
+    // What has not changed stays as it is: a screen reader reads a log's new nodes.
+    const drawn = JSON.stringify([turn, running && turn === turns.at(-1), unanswered()]);
+    const old = chat.children[at];
+    if (old?.turn === turn && old.drawn === drawn && !old.querySelector(".edit")) return;
+    const node = old?.turn === turn ? old : el("article", { class: `turn ${turn.message.role}`, "aria-label": NAMES[turn.message.role] });
+    Object.assign(node, { turn, drawn });
     fill(node, turn);
-    return node;
-  }));
+    if (!old) chat.append(node); else if (old !== node) old.replaceWith(node);
+  });
   chat.scrollTop = chat.scrollHeight;
 }

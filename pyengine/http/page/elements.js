@@ -14,6 +14,9 @@ const el = (tag, attributes = {}, ...children) => {
   return node;
 };
 
+// Whether a key sends what is written: not while an input method composes a word.
+const sends = (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing;
+
 const SCHEMA = `{
   "type": "object",
   "properties": {

@@ -96,8 +96,18 @@ function markdown(text) {
   return nodes;
 }
 
+// Plain HTTP has no clipboard but the selection's.
+async function written(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text).then(() => true, () => false);
+  const area = el("textarea", {}, text);
+  document.body.append(area);
+  area.select();
+  const done = document.execCommand("copy");
+  area.remove();
+  return done;
+}
+
 async function copied(button, text) {
-  await navigator.clipboard?.writeText(text);
-  button.textContent = "Copied";
+  button.textContent = (await written(text)) ? "Copied" : "Not copied";
   setTimeout(() => (button.textContent = "Copy"), 1200);
 }

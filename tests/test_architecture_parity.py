@@ -9,7 +9,7 @@ import pytest
 from pyengine import AsyncEngine, SamplingParams
 from pyengine.distributed.parallel_runner import ParallelRunner
 from tests.distributed.thread_ranks import thread_runner
-from tests.model.families import FAMILIES, ONE_OF_EACH, QUICK, families
+from tests.model.families import ALL_PARTS, FAMILIES, ONE_OF_EACH, QUICK, families
 from tests.models import greedy, mixed_prompts, random_model
 from tests.torch_devices import use_torch
 
@@ -66,7 +66,7 @@ async def test_so_they_do_with_graphs_and_overlap(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", ALL_PARTS)
 async def test_so_they_do_on_ranks_with_drafts_and_preempted(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -574,6 +574,27 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
 ONE_OF_EACH = ("mistral", "qwen2", "qwen3", "phi3")
 """Those whose tests are quick, and in which nearly all parts are."""
 
+ALL_PARTS = (
+    "afmoe",
+    "cohere",
+    "deepseek-v2-lite",
+    "gemma 4",
+    "gemma 4, keys as values, experts",
+    "glm 4",
+    "gpt-2",
+    "gpt-oss",
+    "llama 4",
+    "mixtral",
+    "nemotron",
+    "olmo 2",
+    "opt",
+    "phi3",
+    "qwen3-moe",
+)
+"""Those that together have every part; ``tests/test_models_page.py`` holds them to it. What costs
+seconds a family, and depends on parts alone, is shown of these.
+"""
+
 QUICK = (*list(FAMILIES)[:7], "gemma 3", "cohere2", "qwen3-moe")
 
 

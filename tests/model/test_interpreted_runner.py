@@ -33,7 +33,7 @@ from pyengine.model.torch.runner import TorchRunner
 from pyengine.model.torch.start.cpu import start_on_cpu
 from pyengine.settings.choices import Proposer
 from pyengine.settings.config import EngineConfig
-from tests.model.families import FAMILIES
+from tests.model.families import ALL_PARTS, FAMILIES
 from tests.models import greedy, mixed_prompts, random_llama, random_model
 from tests.test_logprobs import assert_those_of
 from tests.torch_devices import OverlappingQueue, RecordingCapturer
@@ -160,8 +160,8 @@ async def test_drafts_of_a_draft_model_change_no_token(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
-async def test_every_family_says_what_transformers_says(
+@pytest.mark.parametrize("name", ALL_PARTS)
+async def test_every_part_says_what_transformers_says(
     name: str, runners: list[TorchRunner], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its layers' kernels too, those of experts counted in; beyond windows and chunks."""

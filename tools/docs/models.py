@@ -59,9 +59,10 @@ Attention, Mamba-2, lightning attention and short convolutions. They are compute
 does not compute them yet.
 
 *Compared* names the small random models with which tests hold a family to transformers: the same
-greedy tokens in float32, whole and in chunks, with prefix hits, preempted, with drafts and on two
-ranks, and logits within 1e-4. *Chat format* is what templates of the family are found to write;
-which one a model has is found in its own template.
+greedy tokens in float32, whole and in chunks, in company and with prefix hits, and logits within
+1e-4. Families that together have every part are held to it preempted, with drafts and on two ranks.
+*Chat format* is what templates of the family are found to write; which one a model has is found in
+its own template.
 """
 REFUSED = """## Refused
 
@@ -153,12 +154,18 @@ def _features(name: str) -> list[str]:
     """Differences of an architecture's small models from Llama."""
     found: dict[str, None] = {}
     family = ARCHITECTURES[name]
-    assert isinstance(family, Family)
     for kind, own in (FAMILIES | HYBRIDS).values():
         if ARCHITECTURES[_architecture(kind)] == family:  # so has the text part of another
-            config = family.respelled(kind(**(SMALL | own)).to_dict())
-            found |= dict.fromkeys(_parts(config, family.traits(config)))
+            found |= dict.fromkeys(parts_of_model(kind, own))
     return list(found)
+
+
+def parts_of_model(kind: Any, own: Mapping[str, Any]) -> list[str]:
+    """The parts that a small model has and Llama does not, in words."""
+    family = ARCHITECTURES[_architecture(kind)]
+    assert isinstance(family, Family)
+    config = family.respelled(kind(**(SMALL | own)).to_dict())
+    return list(_parts(config, family.traits(config)))
 
 
 def _parts(config: Mapping[str, Any], traits: Traits) -> Iterator[str]:

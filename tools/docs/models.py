@@ -160,7 +160,7 @@ def _features(name: str) -> list[str]:
     return list(found)
 
 
-def parts_of_model(kind: Any, own: Mapping[str, Any]) -> list[str]:
+def parts_of_model(kind: Any, own: dict[str, Any]) -> list[str]:
     """The parts that a small model has and Llama does not, in words."""
     family = ARCHITECTURES[_architecture(kind)]
     assert isinstance(family, Family)

@@ -50,7 +50,7 @@ class Alias:
 
 
 Effect = Hint | Refused | Alias
-Effects = Mapping[str, Effect]
+Effects = dict[str, Effect]
 Table = Mapping[type[msgspec.Struct], Effects]
 
 

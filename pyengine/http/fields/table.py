@@ -146,7 +146,10 @@ _EXCEPTIONS: Table = {
 @cache
 def table() -> Table:
     """The effects of fields by the types that may have them, of extensions too."""
-    found = {msgspec.Struct: _HINTS | _NAMES | _REFUSED, **_EXCEPTIONS}
+    found: dict[type[msgspec.Struct], Effects] = {
+        msgspec.Struct: _HINTS | _NAMES | _REFUSED,
+        **_EXCEPTIONS,
+    }
     for extension in extensions():
         found |= extension.fields
     return found

@@ -382,13 +382,8 @@ impl Grammar for State {
             return self.broken.is_none();
         }
         let bytes = self.ahead(Parser::bytes_to_end).flatten();
-        if bytes.is_some_and(|bytes| FAR * bytes as usize + ROOM <= limit) {
-            return true;
-        }
-        match self.ahead(|parser| parser.ends_within(limit)).flatten() {
-            Some(known) => known,
-            None => self.closing_tokens(limit).is_some(),
-        }
+        bytes.is_some_and(|bytes| FAR * bytes as usize + ROOM <= limit)
+            || self.closing_tokens(limit).is_some()
     }
 
     fn failure(&self) -> Option<&str> {

@@ -201,15 +201,6 @@ impl Tokens {
         })
     }
 
-    /// A number of tokens that is enough for a text; None if no tokens have some of its bytes. O(text).
-    pub(crate) fn at_most(&self, text: &[u8]) -> Option<u32> {
-        let (mut count, mut bytes) = (0, 0);
-        for token in self.longest(text) {
-            (count, bytes) = (count + 1, bytes + self.text_bytes(token).len());
-        }
-        (bytes == text.len()).then_some(count)
-    }
-
     /// Appends the fewest tokens that a text can be split into; nothing if there are none. O(text * longest token).
     pub(crate) fn fewest(&self, text: &[u8], out: &mut Vec<u32>) {
         // From each byte on: how many, and the first of them.

@@ -92,19 +92,6 @@ impl Parser {
         }
     }
 
-    /// Whether `limit` tokens are surely enough to complete the text from here; None where only a
-    /// [`completion`](Self::completion) tells.
-    ///
-    /// # Errors
-    /// The parser has given up.
-    pub fn ends_within(&self, limit: usize) -> Result<Option<bool>> {
-        let place = self.place();
-        match self.over {
-            true => Ok(Some(true)),
-            false => self.automaton.work(|inner, tokens| inner.ends_within(tokens, place, limit)),
-        }
-    }
-
     /// The shortest completion from here, if one is found.
     ///
     /// # Errors

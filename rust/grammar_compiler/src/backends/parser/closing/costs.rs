@@ -6,17 +6,21 @@
 //!                    what waits for that in earlier rows     in, so nothing is followed back twice
 //! ```
 
+use std::sync::Arc;
+
+use llguidance::derivre::StateID;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::bounds::NEVER;
-use super::distances::Distances;
-use super::ends::{Ends, Tail};
-use super::items::Items;
-use super::piece::Shortest;
+use super::distances::{DEPTH, Distances, NEVER};
+use super::ends::{End, Ends};
+use crate::backends::parser::different::unused::TextsByLength;
 use crate::backends::parser::lexer::Lexer;
 use crate::backends::parser::rows::{About, RowId, Rows};
 use crate::backends::parser::rules::{END, Rules, START};
-use crate::context::Tokens;
+use crate::context::{Step, Tokens};
+
+/// Lexemes that are tried in a row.
+const MAX_LEXEMES: usize = 4;
 
 /// The costs so far.
 #[derive(Default)]
@@ -24,97 +28,51 @@ pub(crate) struct Costs {
     /// Distances of rules' rests; made when they are first wanted.
     distances: Option<Distances>,
     /// The shortest texts of lexemes, as far as they are found.
-    pub lexemes: Box<[Option<Shortest>]>,
-    /// How those end, where any lexeme of the grammar may have begun; None where another one is in the way.
-    pub tails: FxHashMap<u32, Option<Tail>>,
+    pub lexemes: Vec<Option<Vec<Step>>>,
     /// By the row that made the items.
     rows: FxHashMap<RowId, Row>,
     pub ends: Ends,
-    /// The texts of items of arrays of different ones, by their symbols.
-    pub items: FxHashMap<u32, Items>,
+    /// The texts that may come in a state of the lexer, where items of arrays must differ.
+    pub texts: FxHashMap<StateID, TextsByLength>,
     memory: usize,
 }
 
 struct Row {
     /// The cost behind a symbol that has begun here.
     behind: FxHashMap<u32, u32>,
-    cost: u32,
+    /// The lexemes that lead to an end soonest with what they and the rest cost, the best first.
+    nearest: Vec<(u32, u32)>,
 }
 
 impl Costs {
     /// About how many bytes they hold.
     pub fn memory(&self) -> usize {
-        let items: usize = self.items.values().map(Items::memory).sum();
-        self.memory + self.ends.memory() + items + self.distances.as_ref().map_or(0, Distances::memory)
+        let texts: usize = self.texts.values().map(TextsByLength::memory).sum();
+        self.memory + self.ends.memory + texts + self.distances.as_ref().map_or(0, Distances::memory)
     }
 
-    /// Finds the costs of symbols; false if they are known.
-    pub fn prepare(&mut self, rules: &Rules, lexer: &mut Lexer, tokens: &Tokens, fuel: u64) -> bool {
+    /// Finds the costs of symbols, once for a grammar; bounded by the states that a lexer may have.
+    pub fn prepare(&mut self, rules: &Rules, lexer: &mut Lexer, tokens: &Tokens, fuel: u64) {
         if self.distances.is_some() {
-            return false;
+            return;
         }
-        let count = lexer.spec().lexemes.len() as u32;
-        let shortest = |lexeme| {
-            // Once for a grammar, and bounded by the states that a lexer may have.
+        for lexeme in 0..lexer.spec().lexemes.len() as u32 {
             lexer.refuel(fuel);
-            self.shortest(lexer, tokens, lexeme)
-        };
-        self.lexemes = (0..count).map(shortest).collect();
-        let length = |lexeme: u32| self.lexemes[lexeme as usize].as_ref().map(Shortest::len);
+            let special = lexer.special_token(lexeme, tokens.vocab_size());
+            let start = lexer.beginning(lexeme);
+            let ends = if special.is_none() { self.ends.of(lexer, start) } else { Arc::default() };
+            let text = ends.iter().map(End::text).min_by_key(|text| text.len()).map(steps);
+            self.lexemes.push(special.map(|token| vec![Step::Special(token)]).or(text));
+        }
+        lexer.refuel(fuel);
+        let length = |lexeme: u32| self.lexemes[lexeme as usize].as_ref().map(|text| text.len() as u32);
         let lengths = rules.symbols.iter().map(|symbol| symbol.lexeme.and_then(length));
         self.distances = Some(Distances::new(rules, lengths));
-        let lengths = self.lexemes.iter().flatten().map(|text| text.len() as usize);
-        self.memory += 32 * self.lexemes.len() + lengths.sum::<usize>();
-        true
+        self.memory += self.lexemes.iter().flatten().map(|text| 32 + size_of_val(&text[..])).sum::<usize>();
     }
 
-    /// The shortest text of a lexeme, as far as one is found.
-    fn shortest(&mut self, lexer: &mut Lexer, tokens: &Tokens, lexeme: u32) -> Option<Shortest> {
-        if let Some(token) = lexer.special_token(lexeme, tokens.vocab_size()) {
-            return Some(Shortest::Special(token));
-        }
-        let start = lexer.beginning(lexeme);
-        let ends = self.ends.of(lexer, start);
-        let nearest = ends.iter().min_by_key(|end| end.left)?;
-        Some(Shortest::of_text(tokens, self.ends.text(start, *nearest)))
-    }
-
-    /// The bytes of a symbol's shortest text.
-    pub fn of_symbol(&mut self, rules: &Rules, symbol: u32, parameter: u64) -> u32 {
-        self.distances.as_mut().map_or(NEVER, |distances| distances.of(rules, symbol, parameter))
-    }
-
-    /// Cost of the rest of a rule from a place on.
-    pub fn of_rest(&mut self, rules: &Rules, place: u32, parameter: u64) -> u32 {
-        self.distances.as_mut().map_or(NEVER, |distances| distances.rest(rules, place, parameter))
-    }
-
-    /// The item of a row that leads to an end soonest: any, or one that waits for a symbol. None where none does.
-    pub fn cheapest(
-        &mut self,
-        rules: &Rules,
-        rows: &Rows,
-        row: RowId,
-        waiting: Option<u32>,
-    ) -> Option<About> {
-        let behind = u32::from(waiting.is_some());
-        let mut best: Option<(u32, About)> = None;
-        for item in rows.items(row) {
-            let element = &rules.elements[item.place as usize];
-            if waiting.is_some_and(|symbol| element.symbol != symbol) {
-                continue;
-            }
-            let up = self.up(&self.rows.get(&row)?.behind, element.of, item.origin);
-            let cost = self.rest(rules, &item, behind).saturating_add(up);
-            if cost < best.as_ref().map_or(NEVER, |(least, _)| *least) {
-                best = Some((cost, item));
-            }
-        }
-        best.map(|(_, item)| item)
-    }
-
-    /// The cost of what follows a row.
-    pub fn of_row(&mut self, rules: &Rules, rows: &Rows, row: RowId) -> u32 {
+    /// The lexemes that lead to an end soonest from a row, with what they and the rest cost; the best first.
+    pub fn nearest(&mut self, rules: &Rules, rows: &Rows, row: RowId) -> &[(u32, u32)] {
         let base = rows.get(row).base();
         let mut open = vec![base];
         while let Some(row) = open.last().copied() {
@@ -122,79 +80,61 @@ impl Costs {
                 open.pop();
                 continue;
             }
-            let missing = rows.origins(row).find(|origin| !self.rows.contains_key(origin));
-            match missing {
+            match rows.origins(row).find(|origin| !self.rows.contains_key(origin)) {
                 Some(missing) => open.push(missing),
                 None => {
                     let costs = self.follow(rules, rows, row);
-                    self.memory += 64 + 16 * costs.behind.len();
+                    self.memory += 96 + 16 * costs.behind.len();
                     self.rows.insert(row, costs);
                 }
             }
         }
-        self.rows[&base].cost
-    }
-
-    /// The rest of an item's rule after the first `behind` elements.
-    fn rest(&mut self, rules: &Rules, item: &About, behind: u32) -> u32 {
-        let distances = self.distances.as_mut();
-        distances.map_or(0, |distances| distances.rest(rules, item.place + behind, item.parameter))
+        &self.rows[&base].nearest
     }
 
     /// The costs of a row, where those of the rows before it are known.
-    fn follow(&mut self, rules: &Rules, rows: &Rows, row: RowId) -> Row {
+    fn follow(&self, rules: &Rules, rows: &Rows, row: RowId) -> Row {
         let mut behind: FxHashMap<u32, u32> = FxHashMap::default();
         let mut changed = true;
         while changed {
             changed = false;
             for item in rows.items(row) {
-                let element = &rules.elements[item.place as usize];
-                if element.symbol == END {
+                let symbol = rules.elements[item.place as usize].symbol;
+                if symbol == END {
                     continue;
                 }
-                let up = self.up(&behind, element.of, item.origin);
-                let cost = self.rest(rules, &item, 1).saturating_add(up);
-                let known = behind.entry(element.symbol).or_insert(NEVER);
-                if cost < *known {
-                    *known = cost;
-                    changed = true;
-                }
+                let cost = self.of_item(rules, &behind, &item, 1);
+                let known = behind.entry(symbol).or_insert(NEVER);
+                changed |= cost < *known;
+                *known = cost.min(*known);
             }
         }
-        let cost = rows.items(row).map(|item| {
-            let up = self.up(&behind, rules.elements[item.place as usize].of, item.origin);
-            self.rest(rules, &item, 0).saturating_add(up)
-        });
-        let cost = cost.min().unwrap_or(NEVER).min(NEVER);
-        Row { behind, cost }
+        let mut nearest: Vec<(u32, u32)> = Vec::new();
+        for item in rows.items(row) {
+            let lexeme = rules.behind(item.place).and_then(|symbol| symbol.lexeme);
+            nearest.extend(lexeme.map(|lexeme| (self.of_item(rules, &behind, &item, 0), lexeme)));
+        }
+        nearest.sort_unstable();
+        let mut known = FxHashSet::default();
+        nearest.retain(|(cost, lexeme)| *cost < NEVER && known.insert(*lexeme));
+        nearest.truncate(MAX_LEXEMES);
+        Row { behind, nearest }
     }
 
-    /// The cost behind a symbol that began in a row: None is the one whose costs are `here`.
-    fn up(&self, here: &FxHashMap<u32, u32>, symbol: u32, origin: Option<RowId>) -> u32 {
-        if symbol == START {
-            return 0;
-        }
-        let behind = match origin {
-            Some(row) => &self.rows[&row].behind,
-            None => here,
-        };
-        behind.get(&symbol).copied().unwrap_or(NEVER)
+    /// The cost of what follows the first `behind` elements of an item; `here` are those behind the symbols of its row.
+    fn of_item(&self, rules: &Rules, here: &FxHashMap<u32, u32>, item: &About, behind: u32) -> u32 {
+        let rest = self
+            .distances
+            .as_ref()
+            .map_or(NEVER, |distances| distances.rest(rules, item.place + behind, item.parameter, DEPTH));
+        let symbol = rules.elements[item.place as usize].of;
+        let waiting = item.origin.map_or(here, |row| &self.rows[&row].behind);
+        let up = if symbol == START { 0 } else { waiting.get(&symbol).copied().unwrap_or(NEVER) };
+        rest.saturating_add(up)
     }
+}
 
-    /// The lexemes that lead to an end soonest, the best first.
-    pub fn nearest_lexemes(&mut self, rules: &Rules, rows: &Rows, row: RowId, most: usize) -> Vec<u32> {
-        let base = rows.get(row).base();
-        let mut found: Vec<(u32, u32)> = Vec::new();
-        for item in rows.items(base) {
-            let Some(lexeme) = rules.behind(item.place).and_then(|symbol| symbol.lexeme) else { continue };
-            let behind = &self.rows[&base].behind;
-            let up = self.up(behind, rules.elements[item.place as usize].of, item.origin);
-            found.push((self.rest(rules, &item, 0).saturating_add(up), lexeme));
-        }
-        found.retain(|(cost, _)| *cost < NEVER);
-        found.sort_unstable();
-        let mut seen = FxHashSet::default();
-        let lexemes = found.into_iter().map(|(_, lexeme)| lexeme);
-        lexemes.filter(|lexeme| seen.insert(*lexeme)).take(most).collect()
-    }
+/// The steps of a text.
+pub(super) fn steps(text: &[u8]) -> Vec<Step> {
+    text.iter().map(|byte| Step::Byte(*byte)).collect()
 }

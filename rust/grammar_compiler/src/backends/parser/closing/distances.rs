@@ -1,85 +1,84 @@
 //! How many bytes a rule is from its end.
 //!
-//! Symbols whose parameter does not matter: Knuth's generalization of Dijkstra's algorithm (1977), once for a grammar,
-//! O(rules * depth). The others' are bounds from below, by [`Bound`].
+//! Knuth's generalization of Dijkstra's algorithm (1977), once for a grammar, O(rules * depth). Symbols of members that come
+//! once each have parameters: the end of all of them is as far away as the cheapest ways to set the bits that it asks for.
+//!
+//! ```text
+//!  r::_ : "}"        if a and b have come         r::{}  ─ 8 bytes for a, and for r::{a} ─ 9 for b, and for r::{a, b} ─ 1
+//!       | a r::{a}   if a has not
+//!       | b r::{b}   if b has not
+//! ```
+//!
+//! Where another condition is in the way, the end is farther away.
 
-use llguidance::earley::{ParamCond, ParamValue};
-use rustc_hash::{FxHashMap, FxHashSet};
+use llguidance::earley::{ParamCond, ParamExpr, ParamValue};
 
-use super::bounds::{Bound, NEVER, Node, Way};
-use crate::backends::parser::rules::{END, Element, Rules};
+use crate::backends::parser::rules::{END, Rules};
+
+/// What cannot be completed.
+pub(super) const NEVER: u32 = u32::MAX / 4;
+/// How many symbols with parameters are followed, each within the one before.
+pub(super) const DEPTH: u32 = 4;
 
 /// The distances in one grammar.
-#[derive(Debug, Default)]
 pub(super) struct Distances {
-    /// Distances of symbols; lower bounds where the parameter matters.
+    /// Distances of symbols, at least, whatever their parameters.
     symbols: Vec<u32>,
-    /// Distances of the rests of rules, by place; lower bounds where it is [open](Self::open).
+    /// Distances of the rests of rules, by place, likewise.
     rest: Vec<u32>,
-    /// Whether what is left of a rule needs the parameter of its item, by place.
-    open: Vec<bool>,
-    /// Whether a symbol's parameter matters.
-    parametric: Vec<bool>,
-    known: FxHashMap<Node, u32>,
-    bounds: FxHashMap<u32, Bound>,
+    /// The symbols whose parameter matters.
+    members: Vec<Option<Box<Members>>>,
+}
+
+/// The ways on from a symbol with a parameter.
+struct Members {
+    /// Rules that come back to the symbol with one bit more: the bit, and their places.
+    turns: Vec<(usize, u32)>,
+    /// Where the other rules begin, and the bits that they ask for, with their number; an empty one has no place.
+    ends: Vec<(Option<u32>, (u64, u32))>,
+    /// How many bytes set each bit.
+    bits: [u32; 64],
 }
 
 impl Distances {
     /// The distances of a grammar; `lexemes` has the lengths of the symbols that are one.
     pub fn new(rules: &Rules, lexemes: impl Iterator<Item = Option<u32>>) -> Self {
-        let needs = |element: &Element| element.symbol != END && element.parameter.needs_param();
+        let is_empty = rules.symbols.iter().map(|symbol| symbol.nullable || !symbol.nullable_if.is_empty());
+        let symbols =
+            lexemes.zip(is_empty).map(|(length, empty)| if empty { 0 } else { length.unwrap_or(NEVER) });
         let mut made = Self {
-            symbols: lexemes.map(|length| length.unwrap_or(NEVER)).collect(),
-            rest: vec![0; rules.elements.len()],
-            open: vec![false; rules.elements.len()],
-            parametric: vec![false; rules.symbols.len()],
-            known: FxHashMap::default(),
-            bounds: FxHashMap::default(),
+            symbols: symbols.collect(),
+            rest: vec![NEVER; rules.elements.len()],
+            members: (0..rules.symbols.len() as u32).map(|symbol| Members::of(rules, symbol)).collect(),
         };
-        for (distance, symbol) in made.symbols.iter_mut().zip(&rules.symbols) {
-            if symbol.nullable || !symbol.nullable_if.is_empty() {
-                *distance = 0;
-            }
-        }
-        for (symbol, about) in rules.symbols.iter().enumerate() {
-            made.parametric[symbol] = !about.nullable_if.is_empty()
-                || about
-                    .rules
-                    .iter()
-                    .any(|(place, condition)| !condition.is_true() || rules.of(*place).iter().any(needs));
-        }
-        for (at, element) in rules.elements.iter().enumerate().rev() {
-            made.open[at] = element.symbol != END
-                && (made.open[at + 1] || (needs(element) && made.parametric[element.symbol as usize]));
-        }
-        let fixed = rules.elements.iter().filter(|element| element.symbol != END);
-        let fixed = fixed.filter(|element| made.parametric[element.symbol as usize]);
-        let fixed: FxHashSet<Node> = fixed.filter_map(fixed_node).collect();
-        while made.relax(rules, &fixed) {}
+        while made.relax(rules) {}
         made
     }
 
     /// Shortens what can be; false if nothing can.
-    fn relax(&mut self, rules: &Rules, fixed: &FxHashSet<Node>) -> bool {
+    fn relax(&mut self, rules: &Rules) -> bool {
         let mut changed = false;
         for (at, element) in rules.elements.iter().enumerate().rev() {
-            self.rest[at] = match element.symbol {
+            let first = match element.symbol {
                 END => 0,
-                _ => self.of_element(element).saturating_add(self.rest[at + 1]).min(NEVER),
+                symbol if element.parameter.needs_param() => self.symbols[symbol as usize],
+                symbol => self.of(rules, symbol, element.parameter.eval(ParamValue(0)).0, DEPTH),
             };
+            let behind = if element.symbol == END { 0 } else { self.rest[at + 1] };
+            let rest = first.saturating_add(behind).min(NEVER);
+            changed |= rest != self.rest[at];
+            self.rest[at] = rest;
         }
         for (symbol, about) in rules.symbols.iter().enumerate() {
             let best = about.rules.iter().map(|(place, _)| self.rest[*place as usize]).min();
-            if best.is_some_and(|best| best < self.symbols[symbol]) {
-                self.symbols[symbol] = best.unwrap_or(NEVER);
-                changed = true;
-            }
+            self.symbols[symbol] = best.unwrap_or(NEVER).min(self.symbols[symbol]);
         }
-        for node in fixed {
-            let distance = self.bound(rules, node.0).least(node.1);
-            if distance < self.known.get(node).copied().unwrap_or(NEVER) {
-                self.known.insert(*node, distance);
-                changed = true;
+        for (symbol, members) in self.members.iter_mut().enumerate() {
+            let Some(members) = members else { continue };
+            for (bit, place) in &members.turns {
+                let rest = self.rest[*place as usize];
+                let bytes = if rest < NEVER { rest - self.symbols[symbol] } else { NEVER };
+                members.bits[*bit] = bytes.min(members.bits[*bit]);
             }
         }
         changed
@@ -87,80 +86,79 @@ impl Distances {
 
     /// About how many bytes they hold.
     pub fn memory(&self) -> usize {
-        let bounds = 600 * self.bounds.len();
-        9 * self.rest.len() + 5 * self.symbols.len() + 32 * self.known.len() + bounds
+        4 * self.rest.len() + 12 * self.symbols.len() + 2_000 * self.members.iter().flatten().count()
     }
 
     /// The distance from a place to the end of its rule, for an item with a parameter.
-    pub fn rest(&mut self, rules: &Rules, place: u32, parameter: u64) -> u32 {
-        if !self.open[place as usize] {
+    pub fn rest(&self, rules: &Rules, place: u32, parameter: u64, depth: u32) -> u32 {
+        if depth == 0 || !rules.parametric {
             return self.rest[place as usize];
         }
-        let mut sum: u32 = 0;
-        for element in rules.of(place) {
-            let own = element.parameter.eval(ParamValue(parameter)).0;
-            sum = sum.saturating_add(self.of(rules, element.symbol, own));
-        }
-        sum.min(NEVER)
+        let each = rules.of(place).iter().map(|element| {
+            self.of(rules, element.symbol, element.parameter.eval(ParamValue(parameter)).0, depth)
+        });
+        each.fold(0, u32::saturating_add).min(NEVER)
     }
 
     /// The distance of a symbol.
-    pub fn of(&mut self, rules: &Rules, symbol: u32, parameter: u64) -> u32 {
-        match self.parametric[symbol as usize] {
-            true => self.of_node(rules, (symbol, parameter)),
-            false => self.symbols[symbol as usize],
-        }
-    }
-
-    /// The distance of a symbol with its parameter.
-    fn of_node(&mut self, rules: &Rules, node: Node) -> u32 {
-        if !self.bounds.contains_key(&node.0) {
-            let bound = self.bound(rules, node.0);
-            self.bounds.insert(node.0, bound);
-        }
-        self.bounds[&node.0].least(node.1)
-    }
-
-    fn bound(&self, rules: &Rules, symbol: u32) -> Bound {
-        Bound::new(symbol, |symbol| self.ways(rules, symbol))
-    }
-
-    /// The ways to go on from a symbol.
-    fn ways(&self, rules: &Rules, symbol: u32) -> Vec<Way> {
-        let about = &rules.symbols[symbol as usize];
-        let always = about.nullable.then_some(&ParamCond::True);
-        let empty = always.into_iter().chain(&about.nullable_if);
-        let mut ways: Vec<Way> =
-            empty.map(|condition| Way { condition: condition.clone(), bytes: 0, next: None }).collect();
-        for (place, condition) in &about.rules {
-            let mut elements = rules.of(*place);
-            let mut next = None;
-            if let Some((last, before)) = elements.split_last()
-                && last.parameter.needs_param()
-                && self.parametric[last.symbol as usize]
-            {
-                next = Some((last.symbol, last.parameter.clone()));
-                elements = before;
-            }
-            let bytes = elements.iter().fold(0, |sum: u32, one| sum.saturating_add(self.of_element(one)));
-            if bytes < NEVER {
-                ways.push(Way { condition: condition.clone(), bytes, next });
-            }
-        }
-        ways
-    }
-
-    /// That of an element whatever the parameter of its item.
-    fn of_element(&self, element: &Element) -> u32 {
-        let symbol = element.symbol as usize;
-        match fixed_node(element).filter(|_| self.parametric[symbol]) {
-            Some(node) => self.known.get(&node).copied().unwrap_or(NEVER),
-            None => self.symbols[symbol],
-        }
+    fn of(&self, rules: &Rules, symbol: u32, parameter: u64, depth: u32) -> u32 {
+        let Some(members) = &self.members[symbol as usize] else { return self.symbols[symbol as usize] };
+        let ends = members.ends.iter().map(|(place, asked)| {
+            let rest = place.map_or(0, |place| self.rest(rules, place, parameter, depth - 1));
+            members.missing(*asked, parameter).saturating_add(rest)
+        });
+        ends.min().unwrap_or(NEVER).min(NEVER)
     }
 }
 
-/// The symbol of an element with its parameter, where that is the same for all items.
-fn fixed_node(element: &Element) -> Option<Node> {
-    (!element.parameter.needs_param()).then(|| (element.symbol, element.parameter.eval(ParamValue(0)).0))
+impl Members {
+    /// The ways on from a symbol, if its parameter matters.
+    fn of(rules: &Rules, symbol: u32) -> Option<Box<Self>> {
+        let about = &rules.symbols[symbol as usize];
+        let matters = about.rules.iter().any(|(place, condition)| {
+            !condition.is_true() || rules.of(*place).iter().any(|element| element.parameter.needs_param())
+        });
+        if about.nullable || !matters && about.nullable_if.is_empty() {
+            return None;
+        }
+        let empty = about.nullable_if.iter().map(|condition| (None, asked(condition)));
+        let mut made = Self { turns: Vec::new(), ends: empty.collect(), bits: [NEVER; 64] };
+        for (place, condition) in &about.rules {
+            match rules.of(*place).last().filter(|last| last.symbol == symbol).map(|last| &last.parameter) {
+                None => made.ends.push((Some(*place), asked(condition))),
+                Some(ParamExpr::SelfRef) => {}
+                Some(ParamExpr::BitOr(bits)) if bits.0.count_ones() == 1 => {
+                    made.turns.push((bits.0.trailing_zeros() as usize, *place));
+                }
+                // It may set any.
+                Some(_) => made.bits = [0; 64],
+            }
+        }
+        Some(Box::new(made))
+    }
+
+    /// How many bytes it takes from a parameter to one with `count` of some bits.
+    fn missing(&self, (bits, count): (u64, u32), parameter: u64) -> u32 {
+        let missing = count.saturating_sub((bits & parameter).count_ones()) as usize;
+        let unset = bits & !parameter;
+        let mut each: Vec<u32> =
+            (0..64).filter(|bit| unset >> bit & 1 == 1).map(|bit| self.bits[bit]).collect();
+        if each.len() > missing {
+            each.sort_unstable();
+        }
+        each.get(..missing).map_or(NEVER, |each| each.iter().copied().fold(0, u32::saturating_add))
+    }
+}
+
+/// The bits that a condition asks for, and how many of them.
+fn asked(condition: &ParamCond) -> (u64, u32) {
+    match condition {
+        ParamCond::And(one, other) => {
+            let (one, other) = (asked(one), asked(other));
+            (one.0 | other.0, one.1 + other.1)
+        }
+        ParamCond::EQ(bit, value) if bit.len() == 1 && value.0 == 1 => (bit.mask(), 1),
+        ParamCond::BitCountGE(bits, count) => (bits.mask(), (*count).into()),
+        _ => (0, 0),
+    }
 }

@@ -268,15 +268,6 @@ impl Memories {
         self.values(self.seen_in(memory))
     }
 
-    /// Whether the text is within an item, also where that is an array of such.
-    pub fn is_within_item(&self, memory: MemoryId) -> bool {
-        match self.stage(memory) {
-            Stage::Outside => false,
-            Stage::Ended | Stage::Between | Stage::Before => self.around(memory) != NOTHING,
-            Stage::Open | Stage::Whole | Stage::TooDeep => true,
-        }
-    }
-
     fn values(&self, seen: SeenId) -> impl Iterator<Item = &Arc<Json>> {
         self.all_seen(seen).map(|seen| &seen.value)
     }

@@ -37,17 +37,6 @@ const LIKELY: &[u8] = b"a0e_ \"}],";
 /// Ends of a lexeme that are tried though they lead away from no value.
 const MAX_ENDS: usize = 8;
 
-/// Texts to go on with to the end of a lexeme.
-pub(crate) enum Ends {
-    /// Whichever is the shortest.
-    Any,
-    /// The shortest that leads away from all values that have come. The shortest values leave the longer ones to later items,
-    /// so nothing shorter is lost by it.
-    Away(Vec<u8>),
-    /// None leads away: these are some, besides the shortest.
-    Likely(Vec<Vec<u8>>),
-}
-
 impl States {
     /// A mask without the tokens that repeat an item.
     pub(crate) fn unlike(&mut self, tokens: &Tokens, place: Place, mask: Arc<Mask>) -> Arc<Mask> {
@@ -128,10 +117,12 @@ impl States {
         (Place { memory: NOTHING, ..place }, begun)
     }
 
-    /// How a lexeme may end where an item may still become one that has come.
-    pub(crate) fn different(&mut self, place: Place) -> Ends {
+    /// How a lexeme may end where an item may still become one that has come: the shortest text that leads away from all of
+    /// those, as the shortest values leave the longer ones to later items, or some texts that do not, where none does. Nothing
+    /// where the lexeme may end as it does soonest.
+    pub(crate) fn different(&mut self, place: Place) -> Vec<Vec<u8>> {
         if !self.memories.may_repeat(place.memory) {
-            return Ends::Any;
+            return Vec::new();
         }
         let repeats = self.memories.repeats(place.memory);
         let leads_away = |more: &[u8], ended: bool| !repeats.iter().any(|repeat| repeat.goes_on(more, ended));
@@ -143,7 +134,7 @@ impl States {
         while let Some((_, at)) = open.pop() {
             let (more, at) = reached[at].clone();
             let Some(at) = at else {
-                return if more.is_empty() { Ends::Any } else { Ends::Away(more) };
+                return if more.is_empty() { Vec::new() } else { vec![more] };
             };
             if known.len() > MAX_PLACES {
                 break;
@@ -194,13 +185,13 @@ impl States {
                 reached.push((more, next));
             }
         }
-        Ends::Likely(ends)
+        ends
     }
 
     /// The nearest ends of the lexemes that a place is in, or that may begin there.
     fn ends_from(&mut self, place: Place) -> Vec<Vec<u8>> {
         let ends = self.costs.ends.of(&mut self.lexer, place.state);
-        ends.iter().map(|end| self.costs.ends.text(place.state, *end)).collect()
+        ends.iter().map(|end| end.text().to_vec()).collect()
     }
 }
 

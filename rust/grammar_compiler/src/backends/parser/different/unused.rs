@@ -12,22 +12,40 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use llguidance::derivre::StateID;
+use rustc_hash::FxHashSet;
 
+use super::memory::Stage;
+use super::values::{self, Json};
 use crate::backends::parser::closing::ends::Ends;
 use crate::backends::parser::lexer::{Lexer, Move, NO_SET, SetId};
+use crate::backends::parser::moves::Place;
+use crate::backends::parser::states::States;
 
 /// Bytes that are tried for one text.
 const MAX_TRIED: usize = 200_000;
 /// Beginnings of texts that are kept.
 const MAX_NODES: usize = 500_000;
 
+/// Texts that are tried for an item, besides those that have come.
+const MAX_OTHERS: usize = 1_000;
+
 /// The texts from one state.
 pub(crate) struct TextsByLength {
+    known: Vec<Text>,
     nodes: Vec<Node>,
     open: BinaryHeap<(Reverse<u32>, u32, Reverse<u32>, Next)>,
     made: u32,
+}
+
+/// A whole text.
+#[derive(Clone)]
+struct Text {
+    bytes: Arc<[u8]>,
+    value: Arc<Json>,
+    set: SetId,
 }
 
 /// The beginning of a text.
@@ -60,13 +78,22 @@ impl TextsByLength {
     /// The texts from `state` on.
     pub fn new(state: StateID) -> Self {
         let first = Node { state, before: 0, byte: 0, depth: 0 };
-        let mut made = Self { nodes: vec![first], open: BinaryHeap::new(), made: 0 };
+        let mut made = Self { known: Vec::new(), nodes: vec![first], open: BinaryHeap::new(), made: 0 };
         made.push(0, 0, Next::Byte { node: 0, number: 0 });
         made
     }
 
+    /// The text with this number; None if there are fewer, or no more are found.
+    fn get(&mut self, at: usize, lexer: &mut Lexer, ends: &mut Ends) -> Option<Text> {
+        while self.known.len() <= at {
+            let (text, set) = self.next(lexer, ends)?;
+            self.known.push(Text { value: Arc::new(values::whole(&text)), bytes: text.into(), set });
+        }
+        self.known.get(at).cloned()
+    }
+
     /// The next text, and the lexemes that have ended with it; None where there is no more, or none is found.
-    pub fn next(&mut self, lexer: &mut Lexer, ends: &mut Ends) -> Option<(Vec<u8>, SetId)> {
+    fn next(&mut self, lexer: &mut Lexer, ends: &mut Ends) -> Option<(Vec<u8>, SetId)> {
         for _ in 0..MAX_TRIED {
             let (Reverse(cost), depth, _, next) = self.open.pop()?;
             match next {
@@ -95,7 +122,7 @@ impl TextsByLength {
         let depth = depth + 1;
         match lexer.advance(state, byte) {
             Move::To(state) => {
-                let nearest = ends.of(lexer, state).iter().map(|end| end.left).min();
+                let nearest = ends.of(lexer, state).iter().map(|end| end.text().len() as u32).min();
                 if let Some(left) = nearest {
                     let node = self.nodes.len() as u32;
                     self.nodes.push(Node { state, before, byte, depth });
@@ -111,7 +138,8 @@ impl TextsByLength {
 
     /// About how many bytes they hold.
     pub fn memory(&self) -> usize {
-        self.nodes.len() * size_of::<Node>() + self.open.len() * 24
+        let known: usize = self.known.iter().map(|text| 128 + 10 * text.bytes.len()).sum();
+        known + self.nodes.len() * size_of::<Node>() + self.open.len() * 24
     }
 
     fn push(&mut self, cost: u32, depth: u32, next: Next) {
@@ -128,6 +156,30 @@ impl TextsByLength {
         }
         text.reverse();
         text
+    }
+}
+
+impl States {
+    /// The shortest item of one lexeme that has not come, and the lexemes that it is; None where no item begins.
+    /// O(items that have come).
+    pub(crate) fn unused_item(&mut self, place: Place) -> Option<(Vec<u8>, SetId)> {
+        if !matches!(self.memories.stage(place.memory), Stage::Before) {
+            return None;
+        }
+        let come: FxHashSet<Arc<Json>> = self.memories.come(place.memory).cloned().collect();
+        let mut texts =
+            self.costs.texts.remove(&place.state).unwrap_or_else(|| TextsByLength::new(place.state));
+        let mut found = None;
+        for at in 0..come.len() + MAX_OTHERS {
+            let Some(text) = texts.get(at, &mut self.lexer, &mut self.costs.ends) else { break };
+            let row = if come.contains(&text.value) { None } else { self.after(place.row, text.set) };
+            if row.is_some_and(|row| self.rows.get(row).ended_item) {
+                found = Some((text.bytes.to_vec(), text.set));
+                break;
+            }
+        }
+        self.costs.texts.insert(place.state, texts);
+        found
     }
 }
 

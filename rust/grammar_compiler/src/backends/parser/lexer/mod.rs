@@ -315,20 +315,9 @@ impl Lexer {
 
     /// The state before a lexeme.
     pub fn beginning(&mut self, lexeme: u32) -> StateID {
-        self.before(&[lexeme])
-    }
-
-    /// The state before one of some lexemes.
-    pub fn before(&mut self, lexemes: &[u32]) -> StateID {
-        let mut some = self.no_lexemes();
-        lexemes.iter().for_each(|lexeme| some.add(LexemeIdx(*lexeme)));
-        self.start(&some)
-    }
-
-    /// The state before any lexeme of the grammar.
-    pub fn before_any(&mut self) -> StateID {
-        let all = self.spec().all_lexemes();
-        self.start(&all)
+        let mut only = self.no_lexemes();
+        only.add(LexemeIdx(lexeme));
+        self.start(&only)
     }
 
     /// How many lexemes a state may belong to.

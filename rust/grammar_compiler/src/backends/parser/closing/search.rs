@@ -1,0 +1,126 @@
+//! The shortest text that completes an answer: places are tried, the nearest to an end first.
+//!
+//! ```text
+//!  {"a": [1, {"b": "te  ─ end of the lexeme: " ─► row ─ the cheapest of its lexemes: } ─► row ─ ] ─► row ─ } ─► end
+//! ```
+//!
+//! A best-first search (A*: Hart, Nilsson and Raphael, 1968) over places, led by what their rows [cost](super::costs). That is
+//! exact where no lexeme is in another's way and no items must differ, so that the search goes straight: O(lexemes of the
+//! completion), each of which may make a row. Where items must differ it prefers to go on, since they are longer than it costs.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rustc_hash::FxHashSet;
+
+use super::costs::steps;
+use super::ends::End;
+use crate::backends::parser::moves::Place;
+use crate::backends::parser::states::States;
+use crate::context::{Step, Tokens};
+
+/// Longer completions are not looked for: every stream waits meanwhile.
+const MAX_BYTES: u32 = 1 << 17;
+/// An end that is no farther away would have been found.
+const SHORT: u32 = 1_000;
+/// Places that are tried in one search, besides one for each byte of a longer completion.
+const MAX_PLACES: usize = 2_000;
+/// Items that a search may make for a byte of the completion, besides those that any step may make.
+const ITEMS_PER_BYTE: usize = 64;
+/// How much a byte that is still to come counts where items must differ.
+const HASTE: u32 = 4;
+
+/// A place that a search has come to.
+struct Reached {
+    place: Place,
+    /// Where it came from, and by what.
+    before: usize,
+    steps: Vec<Step>,
+}
+
+impl States {
+    /// At least how many bytes complete the text from here, and nearly always that many; None where nothing is known to.
+    pub(crate) fn bytes_to_end(&mut self, tokens: &Tokens, place: Place) -> Option<u32> {
+        self.costs.prepare(&self.rules, &mut self.lexer, tokens, self.limits.step_lexer_fuel);
+        let mut rows = vec![(place.row, 0)];
+        if place.pending {
+            let ends = self.costs.ends.of(&mut self.lexer, place.state);
+            let row = |end: &End| Some((self.after(place.row, end.set)?, end.text().len() as u32));
+            rows = ends.iter().filter_map(row).collect();
+        }
+        let costs = rows.into_iter().filter_map(|(row, left)| match self.rows.get(row).accepting {
+            true => Some(left),
+            false => Some(self.costs.nearest(&self.rules, &self.rows, row).first()?.0.saturating_add(left)),
+        });
+        costs.min()
+    }
+
+    /// Whether no text from here ends: each lexeme ends, and no short row of them does.
+    pub(crate) fn never_ends(&mut self, tokens: &Tokens, place: Place) -> bool {
+        let none = self.completion(tokens, place).is_none() && self.check().is_ok();
+        let near = self.bytes_to_end(tokens, place).is_none_or(|bytes| bytes <= SHORT);
+        let mut lexemes = self.rules.symbols.iter().filter_map(|symbol| symbol.lexeme);
+        none && near && lexemes.all(|lexeme| self.costs.lexemes[lexeme as usize].is_some())
+    }
+
+    /// The shortest completion from here, if one is found; a short one where items of arrays must differ.
+    pub(crate) fn completion(&mut self, tokens: &Tokens, place: Place) -> Option<Vec<Step>> {
+        let first = self.bytes_to_end(tokens, place).filter(|bytes| *bytes <= MAX_BYTES)?;
+        self.max_made += ITEMS_PER_BYTE * first as usize;
+        let haste = if self.rules.remembers { HASTE } else { 1 };
+        let mut reached = vec![Reached { place, before: 0, steps: Vec::new() }];
+        // Of those that are as near, the one that has come farthest.
+        let mut open = BinaryHeap::from([(Reverse(first), 0u32, Reverse(0usize))]);
+        let mut known: FxHashSet<Place> = FxHashSet::default();
+        while let Some((_, length, Reverse(at))) = open.pop() {
+            let place = reached[at].place;
+            if !known.insert(place) {
+                continue;
+            }
+            if self.accepts(place) {
+                let way = std::iter::successors(Some(at), |at| (*at > 0).then(|| reached[*at].before));
+                let parts: Vec<_> = way.map(|at| &reached[at].steps).collect();
+                return Some(parts.into_iter().rev().flatten().copied().collect());
+            }
+            if known.len() > MAX_PLACES.max(first as usize) || self.check().is_err() {
+                return None;
+            }
+            for steps in self.continuations(place) {
+                let step = |place, step: &Step| match *step {
+                    Step::Byte(byte) => self.push(place, byte),
+                    Step::Special(token) => self.take(tokens, place, token),
+                };
+                let Some(place) = steps.iter().try_fold(place, step) else { continue };
+                let length = length + steps.len() as u32;
+                if let Some(cost) = self.bytes_to_end(tokens, place).filter(|cost| *cost <= MAX_BYTES) {
+                    open.push((Reverse(length + haste * cost), length, Reverse(reached.len())));
+                    reached.push(Reached { place, before: at, steps });
+                }
+            }
+        }
+        None
+    }
+
+    /// What may come next on the way to an end: the rest of a lexeme, or a whole one.
+    fn continuations(&mut self, place: Place) -> Vec<Vec<Step>> {
+        let mut texts = Vec::new();
+        if place.pending {
+            texts = self.different(place);
+            let ends = self.costs.ends.of(&mut self.lexer, place.state);
+            texts.extend(ends.iter().map(|end| end.text().to_vec()));
+        }
+        let mut lexemes = Vec::new();
+        if let Some(place) = self.flushed(place) {
+            let item = self.unused_item(place);
+            texts.extend(if item.is_none() { self.different(place) } else { Vec::new() });
+            let nearest = self.costs.nearest(&self.rules, &self.rows, place.row);
+            lexemes.extend(nearest.iter().map(|(_, lexeme)| *lexeme));
+            if let Some((text, set)) = item {
+                texts.push(text);
+                lexemes.retain(|lexeme| !self.lexer.set(set).contains(lexeme));
+            }
+        }
+        let lexemes = lexemes.into_iter().filter_map(|lexeme| self.costs.lexemes[lexeme as usize].clone());
+        texts.iter().map(|text| steps(text)).chain(lexemes).filter(|steps| !steps.is_empty()).collect()
+    }
+}

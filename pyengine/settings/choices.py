@@ -33,6 +33,8 @@ ChatFormatName = Literal[
     "hermes",
     "hunyuan",
     "hunyuan_json",
+    "kimi",
+    "kimi_thinking",
     "llama3_json",
     "llama4_json",
     "llama4_pythonic",

@@ -37,6 +37,7 @@ PHI = ("<|{}|>", "<|end|>")
 GLM = ("<|{}|>\n", "")
 MINIMAX = ("]~b]{}\n", "[e~[\n")
 SEED_OSS = ("<seed:bos>{}\n", "<seed:eos>")
+KIMI = ("<|im_user|>{}<|im_middle|>", "<|im_end|>")
 COMMAND = ("<|START_OF_TURN_TOKEN|>{}: ", "<|END_OF_TURN_TOKEN|>")
 GRANITE = ("<|start_of_role|>{}<|end_of_role|>", "<|end_of_text|>\n")
 HUNYUAN = ("<|startoftext|>{}: ", "<|extra_0|>")
@@ -59,6 +60,8 @@ TURNS = {
     "hermes": CHATML,
     "hunyuan": HUNYUAN,
     "hunyuan_json": HUNYUAN,
+    "kimi": KIMI,
+    "kimi_thinking": KIMI,
     "llama3_json": LLAMA3,
     "llama4_json": LLAMA4,
     "llama4_pythonic": LLAMA4,

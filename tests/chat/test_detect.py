@@ -34,6 +34,8 @@ DEEPSEEK = "'<｜tool▁calls▁begin｜>'"
         ("[TOOL_CALLS][", "mistral_tekken"),
         ("[TOOL_CALLS]' + name + '[ARGS]", "mistral_args"),
         ("[TOOL_CALLS]' + name + '[ARGS][THINK]", "magistral"),
+        ("<|tool_calls_section_begin|><|tool_call_begin|>", "kimi"),
+        ("<|tool_calls_section_begin|> <think></think>", "kimi_thinking"),
         (DEEPSEEK + "```json", "deepseek_v3"),
         (DEEPSEEK + "```json </think>", "deepseek_r1"),
         (DEEPSEEK + "</think>", "deepseek_v31"),

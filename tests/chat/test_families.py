@@ -158,6 +158,14 @@ CASES: list[tuple[str, str, tuple[str, str, list[tuple[str, Any]]]]] = [
         ("Ok", "", [(W, PARIS)]),
     ),
     (
+        "kimi_thinking",
+        "<think>Hm.</think>I look.<|tool_calls_section_begin|><|tool_call_begin|>"
+        'functions.get_weather:0<|tool_call_argument_begin|>{"city": "Paris"}<|tool_call_end|>'
+        "<|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
+        "<|tool_calls_section_end|>",
+        ("I look.", "Hm.", [(W, PARIS), ("now", {})]),
+    ),
+    (
         "gpt_oss",
         "<|channel|>analysis<|message|>Need it.\n<|end|><|start|>assistant<|channel|>commentary "
         'to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris"}<|call|>',
@@ -347,6 +355,16 @@ def test_a_flood_of_whitespace_is_let_through() -> None:
     parser = FORMATS["qwen3"].parser(TOOLS)
     events = parse(parser, ["\n"] * 5000 + ["x"])
     assert told(events)[0] == "\n" * 5000 + "x"
+
+
+def test_a_kimi_writes_the_ids_of_its_calls() -> None:
+    call = "<|tool_call_begin|>functions.now:{}<|tool_call_argument_begin|>{{}}<|tool_call_end|>"
+    written = "".join(call.format(number) for number in (3, 4, 4))
+    text = f"<|tool_calls_section_begin|>{written}<|tool_calls_section_end|>"
+    events = parse(FORMATS["kimi"].parser(TOOLS), list(text))
+    ids = [event.id for event in events if isinstance(event, ToolCallStart)]
+    assert ids[:2] == ["functions.now:3", "functions.now:4"]
+    assert ids[2].startswith("call_")  # a client must tell them apart
 
 
 def test_ids_are_as_the_family_wants_them() -> None:

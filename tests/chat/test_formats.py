@@ -58,8 +58,8 @@ TOOLS = [
 IN_ANY_ORDER = [replace(tool, key_order="any") for tool in TOOLS]
 THINKING = {
     "command", "deepseek_r1", "deepseek_v31", "gemma4", "glm45", "gpt_oss", "granite_thinking",
-    "hunyuan", "hunyuan_json", "magistral", "minimax_m2", "nemotron", "olmo3_thinking", "qwen3",
-    "qwen3_coder_thinking", "seed_oss",
+    "hunyuan", "hunyuan_json", "kimi_thinking", "magistral", "minimax_m2", "nemotron",
+    "olmo3_thinking", "qwen3", "qwen3_coder_thinking", "seed_oss",
 }  # fmt: skip
 FORMAT = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS.keys())
 BUSY = settings(

@@ -3,6 +3,7 @@
 _QWEN = ("hermes", "qwen3")
 _QWEN_XML = ("qwen3_coder", "qwen3_coder_thinking")
 _MISTRAL = ("mistral", "mistral_tekken", "mistral_args", "magistral")
+_KIMI = ("kimi", "kimi_thinking")
 _LLAMA = ("llama3_json", "llama_pythonic", "hermes", "nemotron")
 
 SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -56,7 +57,7 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "Idefics3ForConditionalGeneration": ("Idefics 3", ()),
     "InternVLForConditionalGeneration": ("InternVL 3 and 3.5", ("hermes", "qwen3")),
     "Jais2ForCausalLM": ("Jais 2", ()),
-    "Kimi_K25ForConditionalGeneration": ("Kimi K2.5 and K2.6", ()),
+    "Kimi_K25ForConditionalGeneration": ("Kimi K2.5 and K2.6", _KIMI),
     "LlavaForConditionalGeneration": ("LLaVA 1.5, Pixtral", _MISTRAL),
     "LlavaNextForConditionalGeneration": ("LLaVA 1.6", ()),
     "LlavaOnevisionForConditionalGeneration": ("LLaVA-OneVision", ("hermes",)),
@@ -76,7 +77,7 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "DeepseekV2ForCausalLM": ("DeepSeek-V2, V2-Lite, Coder-V2", ()),
     "DeepseekV3ForCausalLM": (
         "DeepSeek-V3, V3.1, R1, Kimi K2, Moonlight",
-        ("deepseek_v3", "deepseek_v31", "deepseek_r1"),
+        ("deepseek_v3", "deepseek_v31", "deepseek_r1", *_KIMI),
     ),
     "Dots1ForCausalLM": ("dots.llm1", ()),
     "Ernie4_5ForCausalLM": ("ERNIE 4.5, dense", ()),
@@ -107,7 +108,7 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "HeliumForCausalLM": ("Helium 1", ()),
     "Llama4ForCausalLM": ("Llama 4", ("llama4_pythonic",)),
     "Llama4ForConditionalGeneration": ("Llama 4 Scout and Maverick", ("llama4_pythonic",)),
-    "KimiLinearForCausalLM": ("Kimi Linear 48B-A3B", ()),
+    "KimiLinearForCausalLM": ("Kimi Linear 48B-A3B", _KIMI),
     "Lfm2ForCausalLM": ("LFM2 350M to 2.6B", ()),
     "Lfm2MoeForCausalLM": ("LFM2-8B-A1B and larger", ()),
     "Lfm3ForCausalLM": ("LFM3", ()),

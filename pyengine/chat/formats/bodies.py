@@ -14,6 +14,7 @@ from pyengine.chat.tools import Tool
 from pyengine.grammar import Grammar, json_schema, regex, sequence, text
 
 _NAME = re.compile(r"[\w.-]+")
+_NUMBER = re.compile(r"[0-9]+")
 
 
 class Body(Protocol):
@@ -116,17 +117,22 @@ class NamedJson:
 
     Attributes:
         optional: Parts of ``between`` that a model may leave out when it is not held to them.
+        numbered: The call's number follows its name and a colon; ``before``, name and number are
+            the call's id, which the model's template writes again.
     """
 
     before: str = ""
     between: str = ""
     after: str = ""
     optional: bool = False
+    numbered: bool = False
 
     def grammar(self, tool: Tool) -> Grammar:
         """As of :class:`Body`."""
-        head = text(f"{self.before}{tool.name}{self.between}")
-        made = arguments_of(tool)
+        name, made = f"{self.before}{tool.name}", arguments_of(tool)
+        head = text(f"{name}{self.between}")
+        if self.numbered:
+            head = sequence(text(f"{name}:"), regex("[0-9]{1,3}"), text(self.between))
         return sequence(head, made, text(self.after)) if self.after else sequence(head, made)
 
     def ignored(self, tool: Tool) -> list[str]:
@@ -139,14 +145,19 @@ class NamedJson:
         yield from stream.space()
         pieces: list[str] = []
         yield from stream.run(_NAME, pieces.append)
-        name = "".join(pieces)
+        name, written = "".join(pieces), None
+        if self.numbered:
+            yield from stream.literal(":")
+            pieces = [f"{self.before}{name}:"]
+            yield from stream.run(_NUMBER, pieces.append)
+            written = "".join(pieces)
         yield from stream.space()
         if not self.optional or (yield from stream.peek()) != "{":
             yield from stream.literal(self.between)
         yield from stream.space()
         if (yield from stream.peek()) != "{":
             raise NotACall
-        sink.start(name)
+        sink.start(name, written)
         stream.release()
         yield from json_text.value(stream, sink.arguments)
         yield from stream.literal(self.after)

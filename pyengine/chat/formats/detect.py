@@ -14,6 +14,7 @@ from pyengine.chat.formats.families import (
     harmony,
     hermes,
     hunyuan,
+    kimi,
     llama,
     minimax,
     mistral,
@@ -45,6 +46,8 @@ FORMATS: Mapping[str, ChatFormat] = MappingProxyType(
             hermes.QWEN3,
             hunyuan.HUNYUAN,
             hunyuan.HUNYUAN_JSON,
+            kimi.KIMI,
+            kimi.KIMI_THINKING,
             llama.LLAMA3_JSON,
             llama.LLAMA4_JSON,
             llama.LLAMA4_PYTHONIC,
@@ -69,6 +72,7 @@ FORMATS: Mapping[str, ChatFormat] = MappingProxyType(
 
 
 _MARKS: tuple[tuple[str, ChatFormat, ChatFormat], ...] = (
+    ("<|tool_calls_section_begin|>", kimi.KIMI, kimi.KIMI_THINKING),
     ("<|tool_call>", gemma4.GEMMA4, gemma4.GEMMA4),
     ("<minimax:tool_call>", minimax.MINIMAX_M2, minimax.MINIMAX_M2),
     ("<seed:tool_call>", seed_oss.SEED_OSS, seed_oss.SEED_OSS),

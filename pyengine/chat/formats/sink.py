@@ -86,9 +86,10 @@ class Sink:
         self.reasoning = Trimmed(lambda text, end: self._add(ReasoningDelta(text, end)), stream)
         self.calls = 0
         self.complete = False
+        self._ids: set[str] = set()
 
-    def start(self, name: str) -> Tool:
-        """A call of this tool begins.
+    def start(self, name: str, written: str | None = None) -> Tool:
+        """A call of this tool begins, with the id that the model has ``written``, if that is new.
 
         Raises:
             NotACall: There is no such tool.
@@ -97,7 +98,9 @@ class Sink:
         if tool is None:
             raise NotACall
         self.content.border()
-        self._add(ToolCallStart(self.calls, self._make_id(), name))
+        own = self._make_id() if written is None or written in self._ids else written
+        self._ids.add(own)
+        self._add(ToolCallStart(self.calls, own, name))
         self.calls += 1
         self.complete = False
         return tool

@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::distances::{DEPTH, Distances, NEVER};
 use super::ends::{End, Ends};
-use crate::backends::parser::different::unused::TextsByLength;
+use crate::backends::parser::different::texts::TextsByLength;
 use crate::backends::parser::lexer::Lexer;
 use crate::backends::parser::rows::{About, RowId, Rows};
 use crate::backends::parser::rules::{END, Rules, START};

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -16,7 +17,7 @@ from pyengine.messages import ReportRequest, encode_report_request
 from pyengine.placement import PlacementName, Watcher
 from pyengine.placement.children import ControlLine, Loading
 from pyengine.placement.process import ProcessPlacement
-from pyengine.placement.restarts import MAX_DEATHS
+from pyengine.placement.restarts import MAX_DEATHS, RestartLimit
 from pyengine.placement.thread import ThreadPlacement
 from pyengine.request.generation import Generation
 from tests.programs import until, wait_for_end
@@ -197,6 +198,17 @@ async def test_a_request_that_brings_the_engine_down_twice_is_failed_and_the_oth
             assert (await generation).usage.completion_tokens == LONG.max_tokens
         report = await engine.report()
         assert report["held"] == report["running"] == 0
+
+
+async def test_restarts_pause_until_what_kills_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses = AsyncMock()
+    monkeypatch.setattr(asyncio, "sleep", pauses)
+    limit = RestartLimit()
+    allowed = [await limit.allows_another() for _ in range(MAX_DEATHS + 1)]
+    assert allowed == [True] * MAX_DEATHS + [False]
+    waited = [call.args[0] for call in pauses.await_args_list]
+    assert waited[:3] == [0, 0, 0]
+    assert sum(waited) > 2.4  # nine kills in that time ended a server
 
 
 @pytest.mark.slow

@@ -56,8 +56,7 @@ class EventStream:
         self._written = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         if form.keep_alive is not None:
-            first = PATIENCE * self._interval
-            self._timer = self._loop.call_later(first, self._keep_alive, form.keep_alive)
+            self._timer = self._loop.call_later(self._interval, self._keep_alive, form.keep_alive)
 
     @property
     def begun(self) -> bool:
@@ -83,11 +82,12 @@ class EventStream:
         return self.begin().send_bytes(data)
 
     def _keep_alive(self, comment: bytes) -> None:
-        left = self._written + self._interval - self._loop.time()
+        patience = self._interval if self.begun else PATIENCE * self._interval
+        left = self._written + patience - self._loop.time()
         if left <= 0:
             self.write(comment)
             left = self._interval
-        self._timer = self._loop.call_later(left, self._keep_alive, comment)
+        self._timer = self._loop.call_later(min(left, self._interval), self._keep_alive, comment)
 
     def end(self) -> None:
         """Let go of the answer: granian ends it with the last reference to its transport."""

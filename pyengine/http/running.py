@@ -58,7 +58,9 @@ class Running(Generic[E]):
             exchange.fail(exchange.explain(error))
         except ProtocolClosed:
             pass  # the client has left; end() frees what was generated for it
-        except Exception:
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:  # a panic in Rust is no Exception
             scope = exchange.scope
             log.exception("%s %s failed (%s)", scope.method, scope.path, exchange.request_id)
             exchange.fail(InternalError())

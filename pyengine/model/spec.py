@@ -38,7 +38,7 @@ from pyengine.model.weights.folder import (
 )
 from pyengine.model.weights.whole_folder import check_folder
 from pyengine.settings.config import EngineConfig
-from pyengine.tokenizer import Tokenizer, read_json
+from pyengine.tokenizer import Tokenizer, end_token_ids, read_json
 
 
 @dataclass(frozen=True)
@@ -332,8 +332,5 @@ def _num_blocks(config: EngineConfig, info: ModelInfo) -> int:
 
 def _eos(folder: Path, model: dict[str, Any]) -> tuple[int, ...]:
     """End-of-sequence ids: those of generation_config.json first, then config.json's."""
-    found: dict[int, None] = {}
-    for source in (read_json(folder / "generation_config.json"), model):
-        ids = source.get("eos_token_id")
-        found |= {t: None for t in (ids if isinstance(ids, list) else [ids]) if isinstance(t, int)}
-    return tuple(found)
+    generation = read_json(folder / "generation_config.json")
+    return tuple(dict.fromkeys([*end_token_ids(generation), *end_token_ids(model)]))

@@ -9,13 +9,12 @@ A folder without one was not trained for vectors; the last token's state, normal
 is. Imports no torch.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pyengine.errors import ModelLoadError
+from pyengine.tokenizer.json_files import read_json, read_value
 
 Pooling = Literal["last", "mean"]
 
@@ -63,18 +62,18 @@ def read_vectors(folder: Path) -> VectorSpec:
     Raises:
         ModelLoadError: A file cannot be read.
     """
-    config = _read(folder / "config.json", {})
+    config = read_json(folder / "config.json")
     spec = VectorSpec(generates=has_head(config))
     if config.get("is_causal") is False:
         return replace(spec, refusal="its tokens see those behind them ('is_causal' is false)")
-    modules = _read(folder / "modules.json", None)
+    modules = read_value(folder / "modules.json", None)
     if modules is None:
         return spec
     spec = replace(spec, normalize=False, declared=True)
     for module in modules:
         kind = str(module.get("type", "")).rpartition(".")[2]
         if kind == "Pooling":
-            spec = _pooled(spec, _read(folder / str(module.get("path", "")) / "config.json", {}))
+            spec = _pooled(spec, read_json(folder / str(module.get("path", "")) / "config.json"))
         elif kind == "Normalize":
             spec = replace(spec, normalize=True)
         elif kind != "Transformer":
@@ -93,12 +92,3 @@ def _pooled(spec: VectorSpec, config: Mapping[str, Any]) -> VectorSpec:
     if pooling == "mean" and config.get("include_prompt") is False:
         return replace(spec, refusal="its mean leaves out the tokens of an instruction")
     return replace(spec, pooling=pooling)
-
-
-def _read(path: Path, missing: Any) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return missing
-    except (OSError, ValueError) as error:
-        raise ModelLoadError(f"cannot read {path}: {error}") from error

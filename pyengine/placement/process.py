@@ -175,7 +175,7 @@ class ProcessPlacement:
                 if self.queues.scheduler.closed:
                     self._give_up(error)  # the Detokenizer failed, and closed the queues
                     return
-                if not restarts.allows_another():
+                if not await restarts.allows_another():
                     text = f"it died more than {MAX_DEATHS} times within a minute: {error}"
                     self._give_up(EngineDeadError(text))
                     return

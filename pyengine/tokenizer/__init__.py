@@ -16,9 +16,9 @@ import tokenizers
 from pyengine._core import Vocabulary
 from pyengine.errors import ContextLengthError, InvalidRequestError, ModelLoadError
 from pyengine.tokenizer.files import made_of_files
-from pyengine.tokenizer.json_files import read_json, token_text
+from pyengine.tokenizer.json_files import end_token_ids, read_json, token_text
 
-__all__ = ["Tokenizer", "longest_prediction", "read_json", "token_text"]
+__all__ = ["Tokenizer", "end_token_ids", "longest_prediction", "read_json", "token_text"]
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ class Tokenizer:
         self._derived: dict[Hashable, Any] = {}
         spec = json.loads(text)
         self._bytes_per_token = _most_bytes_per_token(spec)
-        added = spec.get("added_tokens") or []
+        added = [token for token in spec.get("added_tokens") or [] if token["content"]]
         self.added_tokens = frozenset(token["content"] for token in added)
         self.special_tokens = frozenset(token["content"] for token in added if token.get("special"))
         self.vocab_size: int = inner.get_vocab_size(with_added_tokens=True)
@@ -88,7 +88,9 @@ class Tokenizer:
             raise ModelLoadError(f"cannot read {path}: {error}") from error
         try:
             inner = tokenizers.Tokenizer.from_str(text)
-        except Exception as error:  # tokenizers raises bare Exception
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # tokenizers raises bare Exception, and panics
             raise ModelLoadError(f"{path} is no tokenizer: {error}") from error
         return cls(inner, text, _eos_token_ids(folder, inner))
 
@@ -163,7 +165,10 @@ class Tokenizer:
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:
-        return Vocabulary.from_tokenizer_json(self._text)
+        try:
+            return Vocabulary.from_tokenizer_json(self._text)
+        except ValueError as error:
+            raise ModelLoadError(str(error)) from error
 
     def vocabulary(self) -> dict[str, int]:
         """The id of each token, by its spelling; made anew."""
@@ -263,15 +268,8 @@ def _lengthens_at_most(part: dict[str, Any]) -> bool:
 
 
 def _eos_token_ids(folder: Path, inner: tokenizers.Tokenizer) -> list[int]:
-    found: list[int] = []
-    for name in ("generation_config.json", "config.json"):
-        value = read_json(folder / name).get("eos_token_id")
-        if isinstance(value, int):
-            found = [value]
-        elif isinstance(value, list):
-            found = [token for token in value if isinstance(token, int)]
-        if found:
-            break
+    found = end_token_ids(read_json(folder / "generation_config.json"))
+    found = found or end_token_ids(read_json(folder / "config.json"))
     token = token_text(read_json(folder / "tokenizer_config.json").get("eos_token"))
     if token is not None and (token_id := inner.token_to_id(token)) is not None:
         found.append(token_id)

@@ -6,9 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pyengine.demo import MODEL_PATH
+from pyengine.errors import ModelLoadError
+from pyengine.model.weights.mapped import safetensors
+from pyengine.tokenizer import Tokenizer
 from tests.cli.conftest import Run
 from tests.folders import edit_json
 from tests.programs import REPOSITORY
@@ -50,6 +54,33 @@ def cut(folder: Path) -> None:
         file.truncate(1000)
 
 
+def text(name: str, content: str) -> Callable[[Path], None]:
+    """Gives a file that content."""
+
+    return lambda folder: (folder / name).write_text(content) and None
+
+
+def spoiled_tokenizer(**token: Any) -> Callable[[Path], None]:
+    """Adds a token of these fields to tokenizer.json."""
+
+    def change(folder: Path) -> None:
+        path = folder / "tokenizer.json"
+        spec = json.loads(path.read_text())
+        spec["added_tokens"].append({**spec["added_tokens"][0], "id": 9000, **token})
+        path.write_text(json.dumps(spec))
+
+    return change
+
+
+def deep_header(folder: Path) -> None:
+    """Nests the header of the weights deeper than any reader goes."""
+    header = f'{{"a":{DEEP}}}'.encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+
+
+PRECOMPILED = {"type": "Precompiled", "precompiled_charsmap": ""}
+DEEP = "[" * 100_000 + "]" * 100_000
+
 WRONG: list[tuple[Callable[[Path], None], str]] = [
     (with_index("../../../../etc/passwd"), "names a file outside the folder: '../../../../etc"),
     (with_index("/etc/passwd"), "names a file outside the folder: '/etc/passwd'"),
@@ -64,6 +95,16 @@ WRONG: list[tuple[Callable[[Path], None], str]] = [
     (renamed("pytorch_model.bin"), "PyTorch's .bin files"),
     (renamed("model.gguf"), "GGUF files: give one of them as the model, such as "),
     (cut, "cannot read the weights in "),
+    (deep_header, "cannot read the weights in "),
+    (with_index("n" * 5000), "File name too long"),
+    (text("config.json", "[]"), "config.json must hold a JSON object"),
+    (text("config.json", DEEP), "cannot read "),
+    (text("generation_config.json", DEEP), "cannot read "),
+    (
+        text("generation_config.json", f'{{"eos_token_id": {10**30}}}'),
+        "'eos_token_id' is beyond any vocabulary",
+    ),
+    (spoiled_tokenizer(content="<odd>", id=2**24 + 1), "is beyond 16777216"),
 ]
 
 
@@ -92,3 +133,24 @@ def test_a_context_beyond_the_models_is_one_line(pyengine: Run) -> None:
     assert done.stderr == (
         "Error: 'max_context' is 9999999, but the model was made for 2048 tokens\n"
     )
+
+
+def test_odd_tokenizers(tmp_path: Path) -> None:
+    """One at which tokenizers panics is refused, and an empty added token is none."""
+    folder = tmp_path / "model"
+    shutil.copytree(MODEL_PATH, folder)
+    spoiled_tokenizer(content="")(folder)
+    assert "" not in Tokenizer.from_folder(folder).added_tokens
+    edit_json(folder / "tokenizer.json", normalizer=PRECOMPILED)
+    with pytest.raises(ModelLoadError, match=r"tokenizer\.json is no tokenizer: Precompiled"):
+        Tokenizer.from_folder(folder)
+
+
+def test_weights_at_odd_places_are_read(tmp_path: Path) -> None:
+    header = b'{"x":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}}'
+    values = np.array([1.5, -2.0], np.float32)
+    file = len(header).to_bytes(8, "little") + header + b"\0" + values.tobytes()
+    (tmp_path / "x.safetensors").write_bytes(file)
+    read = safetensors(tmp_path / "x.safetensors")["x"]
+    assert read.flags.aligned
+    assert read.tolist() == values.tolist()

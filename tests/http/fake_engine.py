@@ -105,7 +105,7 @@ class FakeEngine(AsyncEngine):
     drafts: tuple[int, int] = (0, 0)
     hold_after: int | None = None
     fail_after: tuple[int, Exception] | None = None
-    refuse: Exception | None = None
+    refuse: BaseException | None = None
     asked: list[Asked] = field(default_factory=list)
     running: "set[FakeGeneration]" = field(default_factory=set)
     aborted: int = 0

@@ -312,10 +312,18 @@ async def test_request_ids(http: httpx.AsyncClient) -> None:
     assert long.headers["x-request-id"].startswith("req-")
 
 
+class RustPanic(BaseException):
+    """A panic in Rust, which is no Exception in Python."""
+
+
+@pytest.mark.parametrize("failure", [ZeroDivisionError("secret"), RustPanic("secret")])
 async def test_an_unexpected_failure_says_nothing(
-    http: httpx.AsyncClient, engine: FakeEngine, caplog: pytest.LogCaptureFixture
+    http: httpx.AsyncClient,
+    engine: FakeEngine,
+    caplog: pytest.LogCaptureFixture,
+    failure: BaseException,
 ) -> None:
-    engine.refuse = ZeroDivisionError("secret")
+    engine.refuse = failure
     answer = await http.post(CHAT, json=GOOD)
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "internal_error"

@@ -8,6 +8,7 @@ import openai
 import pytest
 
 from pyengine.errors import OverloadedError
+from pyengine.http import event_stream
 from pyengine.http.limits import Limits
 from tests.http.fake_engine import ANSWER, FakeEngine
 
@@ -33,6 +34,21 @@ async def test_a_stream_that_waits_is_kept_alive(
         engine.release()
         rest = [line async for line in lines]
     assert rest[-2:] == ["data: [DONE]", ""]
+
+
+@pytest.mark.parametrize("limits", [Limits(keep_alive_seconds=0.5)])
+async def test_begun_stream_waits_one_interval(
+    http: httpx.AsyncClient, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that has not begun waits three, for a refusal's own status."""
+    monkeypatch.setattr(event_stream, "PATIENCE", 1000)
+    engine.hold_after = 2
+    async with http.stream("POST", "/v1/completions", json=BODY) as answer:
+        lines = answer.aiter_lines()
+        async with asyncio.timeout(20):
+            while await anext(lines) != COMMENT:
+                pass
+        engine.release()
 
 
 async def test_clients_skip_the_comments(client: openai.AsyncOpenAI, engine: FakeEngine) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -196,6 +197,18 @@ async def test_claims(store: Store) -> None:
     again = await store.claim("x", lambda body: body == b"active")
     assert again is not None
     assert again.id == "lease"
+
+
+async def test_lease_of_a_clock_that_was_ahead_is_none(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 7200)
+    await store.put("x", "", "ahead", b"active", lease=True)
+    monkeypatch.setattr(time, "time", lambda: now)
+    claimed = await store.claim("x", lambda _: True)
+    assert claimed is not None
+    assert claimed.id == "ahead"
 
 
 def _same(body: bytes, _: bytes) -> bytes:

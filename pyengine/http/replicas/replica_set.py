@@ -220,7 +220,7 @@ class ReplicaSet:
             if self._stopping:
                 return
             log.error("the router exited with status %d; starting another", status)
-            if not restarts.allows_another():
+            if not await restarts.allows_another():
                 raise EngineDeadError(f"the router died more than {MAX_DEATHS} times in a minute")
             await self._start_router()
             self._announce("the router runs again")
@@ -256,7 +256,7 @@ class ReplicaSet:
             what = f"replica {replica.index} exited with status {status}"
             if not replica.first_ready.is_set():
                 raise EngineDeadError(f"{what} before it was ready; its last words are above")
-            if not restarts.allows_another():
+            if not await restarts.allows_another():
                 text = f"{what}, and more than {MAX_DEATHS} times within a minute"
                 log.error("%s; it is given up", text)
                 raise EngineDeadError(text)

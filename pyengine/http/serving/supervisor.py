@@ -199,7 +199,7 @@ class Supervisor:
                 self.broken_off |= status == BROKEN_OFF or status < 0
                 return
             log.error("HTTP worker %d exited with status %d; starting another", index, status)
-            if not restarts.allows_another():
+            if not await restarts.allows_another():
                 text = f"HTTP worker {index} died more than {MAX_DEATHS} times within a minute"
                 raise EngineDeadError(text)
 

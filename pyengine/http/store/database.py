@@ -308,10 +308,14 @@ class Database:
             return found is not None
 
     def claim(self, kind: str, until: float, wanted: Callable[[bytes], bool]) -> Row | None:
-        """Take a lease on an object of that kind that has none and ``wanted`` says yes to."""
+        """Take a lease on an object of that kind that has none and ``wanted`` says yes to.
+
+        A lease that ends long after ``until`` is of a clock that has been set back since.
+        """
         with self._transaction() as at:
             now = time.time()
-            for row in self._rows("kind = ? AND lease < ?", (kind, now), "ORDER BY number"):
+            free, values = "kind = ? AND NOT lease BETWEEN ? AND ?", (kind, now, 2 * until - now)
+            for row in self._rows(free, values, "ORDER BY number"):
                 if wanted(row.body):
                     row = row._replace(lease=until, claim=row.claim + 1)
                     sql = "UPDATE objects SET lease = ?, claim = ? WHERE number = ?"

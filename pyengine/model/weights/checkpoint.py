@@ -3,7 +3,6 @@
 The files are mapped into memory. What an architecture does not ask for is never read.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from pyengine.model.weights.stacked import place
 from pyengine.model.weights.tensors import FLOATS, Tensors
 from pyengine.model.weights.unread import check_all_read
 from pyengine.model.weights.whole_folder import check_folder
+from pyengine.tokenizer.json_files import read_json
 
 SINGLE_FILE = "model.safetensors"
 HEAD_AND_TABLE = ("lm_head", "model.embed_tokens")
@@ -115,18 +115,16 @@ def _weight_files(folder: Path) -> list[Path]:
     if not index.is_file():
         raise ModelLoadError(f"{folder} has no weights: neither {SINGLE_FILE} nor {INDEX_FILE}")
     try:
-        weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-        names = sorted({str(name) for name in weight_map.values()})
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        names = sorted({str(name) for name in read_json(index)["weight_map"].values()})
+        missing = [name for name in names if not (folder / name).is_file()]
+    except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ModelLoadError(f"cannot read {index}: {error}") from error
     outside = [name for name in names if Path(name).is_absolute() or ".." in Path(name).parts]
     if outside:
         raise ModelLoadError(f"{index} names a file outside the folder: {outside[0]!r}")
-    paths = [folder / name for name in names]
-    missing = [path.name for path in paths if not path.is_file()]
     if missing:
         raise ModelLoadError(f"{folder} lacks {', '.join(missing)}, named in {INDEX_FILE}")
-    return paths
+    return [folder / name for name in names]
 
 
 def _files_of_any_name(folder: Path) -> list[Path]:

@@ -65,7 +65,7 @@ def safetensors(path: Path) -> dict[str, NDArray[Any]]:
         header: dict[str, Any] = json.loads(memory[8 : 8 + length])
         header.pop("__metadata__", None)
         return {name: _tensor(memory, 8 + length, name, **entry) for name, entry in header.items()}
-    except (ValueError, TypeError, AttributeError, KeyError, UnicodeDecodeError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise ModelLoadError(f"cannot read the weights in {path}: {error}") from error
 
 
@@ -78,4 +78,5 @@ def _tensor(
     count = math.prod(shape)
     if not 0 <= begin <= end <= len(memory) - start or end - begin != count * kind.itemsize:
         raise ValueError(f"{name!r} does not lie within the file")
-    return np.frombuffer(memory, kind, count, start + begin).reshape(shape)
+    tensor = np.frombuffer(memory, kind, count, start + begin).reshape(shape)
+    return tensor if tensor.flags.aligned else tensor.copy()

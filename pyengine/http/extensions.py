@@ -27,14 +27,12 @@ class Extension:
         routes: Handlers by path and method.
         operations: The description of each method and path, but for pages.
         fields: Fields that its requests may have beside those that their types honour.
-        generating: Its requests that name the model that is to answer.
         error_forms: How errors look to its clients, by the beginning of their paths.
     """
 
     routes: Mapping[str, Methods]
     operations: Mapping[tuple[str, str], Operation] = field(default_factory=dict)
     fields: Table = field(default_factory=dict)
-    generating: tuple[type, ...] = ()
     error_forms: Mapping[str, Callable[[PyengineError], bytes]] = field(default_factory=dict)
 
 

@@ -11,10 +11,10 @@ from pyengine.http import extensions
 from pyengine.http.app import routes
 from pyengine.http.fields.table import table
 from pyengine.http.operations import openapi
-from pyengine.http.operations.paths import generating, operations
+from pyengine.http.operations.paths import operations
 from tests.programs import python
 
-CACHES = (extensions.extensions, routes, table, operations, generating, openapi.document)
+CACHES = (extensions.extensions, routes, table, operations, openapi.document)
 
 PACKAGE = """
 import msgspec

@@ -13,7 +13,6 @@ from pyengine.chat.messages import Message
 from pyengine.chat.options import ChatOptions
 from pyengine.chat.tools import Tool
 from pyengine.errors import InvalidRequestError
-from pyengine.grammar import Grammar
 from pyengine.http.answering import Question, answer, prepare, reasoning
 from pyengine.http.errors import FieldNames
 from pyengine.http.event_stream import LINES
@@ -37,7 +36,6 @@ from pyengine.http.ollama.schema import (
 from pyengine.http.openai.completions.chat_options import template_arguments
 from pyengine.http.operations.tracing import Asked
 from pyengine.request.generation import Generation
-from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
 
 if TYPE_CHECKING:
@@ -121,7 +119,7 @@ async def _read_prompt(
     return Question(
         prompts=[token_ids],
         params=params,
-        options=_options(request, grammar(request)),
+        options=request.scheduled(grammar=grammar(request)),
         asked=asked,
         reading=ChatGeneration,
         writer=partial(_writer, exchange, chat=False),
@@ -155,19 +153,10 @@ async def _conversation(
     return Question(
         prompts=[token_ids],
         params=spec.params,
-        options=_options(request, spec.grammar),
+        options=request.scheduled(grammar=spec.grammar),
         asked=_asked(exchange, request, "chat", params),
         reading=spec.answer,
         writer=partial(_writer, exchange, chat=chat),
-    )
-
-
-def _options(request: OllamaRequest, wanted: Grammar | None) -> RequestOptions:
-    return RequestOptions(
-        priority=request.priority or 0,
-        cache_salt=request.cache_salt,
-        timeout=request.timeout,
-        grammar=wanted,
     )
 
 

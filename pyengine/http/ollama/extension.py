@@ -88,11 +88,5 @@ EXTENSION = Extension(
         ),
     },
     fields=FIELDS,
-    generating=(
-        OllamaChatRequest,
-        OllamaGenerateRequest,
-        OllamaEmbedRequest,
-        OllamaEmbeddingsRequest,
-    ),
     error_forms={"/api/": answer.error_body},
 )

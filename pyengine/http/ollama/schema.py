@@ -4,6 +4,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from pyengine.http.scheduled import ScheduledRequest
+
 
 class OllamaFunction(msgspec.Struct, forbid_unknown_fields=True):
     """A call of the assistant's; its arguments are an object."""
@@ -58,7 +60,7 @@ class OllamaOptions(msgspec.Struct, forbid_unknown_fields=True):
     stop: str | list[str] | None = None
 
 
-class OllamaRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class OllamaRequest(ScheduledRequest, kw_only=True, forbid_unknown_fields=True):
     """Fields of both requests that generate. The answer is a stream unless ``stream`` is false.
 
     One without a message or a prompt loads the model, which is loaded: it is answered at once.
@@ -72,22 +74,18 @@ class OllamaRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         keep_alive: 0 with no prompt unloads in Ollama; the model stays loaded here.
     """
 
-    model: str | None = None
     stream: bool | None = None
     format: dict[str, Any] | str | None = None
     options: OllamaOptions | None = None
     think: bool | str | None = None
     keep_alive: float | str | None = None
-    priority: int | None = None
-    cache_salt: str | None = None
-    timeout: float | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
 
 class OllamaChatRequest(OllamaRequest, kw_only=True, forbid_unknown_fields=True):
     """``POST /api/chat``."""
 
-    messages: list[OllamaMessage] = []
+    messages: list[OllamaMessage] = msgspec.field(default_factory=list)
     tools: list[dict[str, Any]] | None = None
 
 

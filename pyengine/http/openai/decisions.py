@@ -59,12 +59,7 @@ async def create(exchange: "Exchange") -> None:
     plan = await made_plan(
         engine.handler, engine.tokenizer, messages, questions, request.orders or 1
     )
-    options = RequestOptions(
-        priority=request.priority or 0,
-        tenant=request.user,
-        cache_salt=request.cache_salt,
-        timeout=request.timeout,
-    )
+    options = request.scheduled(tenant=request.user)
     exchange.generate(
         [], options, Asked("decisions", exchange.service.new_id("dec_"), SCORING, False)
     )

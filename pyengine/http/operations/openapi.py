@@ -13,7 +13,7 @@ import msgspec
 from pyengine._core import __version__
 from pyengine.http.operations.meanings import Meanings, structs_within
 from pyengine.http.operations.operation import EVENTS, JSON, Operation
-from pyengine.http.operations.paths import generating, operations
+from pyengine.http.operations.paths import operations
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -58,9 +58,7 @@ def document(models: tuple[str, ...]) -> bytes:
     references, schemas = msgspec.json.schema_components(
         structs, ref_template="#/components/schemas/{name}"
     )
-    for kind in generating():
-        schemas[kind.__name__]["properties"]["model"] = {"enum": models}
-    _describe(schemas, described.values())
+    _describe(schemas, described.values(), models)
     names = dict(zip(structs, references, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for (method, path), operation in described.items():
@@ -86,11 +84,15 @@ def document(models: tuple[str, ...]) -> bytes:
     )
 
 
-def _describe(schemas: dict[str, Any], described: Iterable[Operation]) -> None:
-    """Say what the fields of requests mean."""
+def _describe(
+    schemas: dict[str, Any], described: Iterable[Operation], models: tuple[str, ...]
+) -> None:
+    """Say what the fields of requests mean, and which models there are."""
     requests = [op.request for op in described if op.request is not None]
     meanings = Meanings(requests)
     for request in requests:
+        if "model" in request.__struct_fields__:
+            schemas[request.__name__]["properties"]["model"] = {"enum": models}
         for kind in structs_within(request):
             for name, schema in schemas[kind.__name__].get("properties", {}).items():
                 if (text := meanings.of(kind, name)) is not None:

@@ -55,16 +55,6 @@ _MODEL_NAME = {
     "schema": {"type": "string", "minLength": 1},
 }  # fmt: skip
 
-_GENERATING = (
-    ChatRequest,
-    CompletionRequest,
-    ResponsesRequest,
-    MessagesRequest,
-    EmbeddingRequest,
-    RerankRequest,
-    ScoreRequest,
-    DecisionRequest,
-)
 _CHAT = {"messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 50}
 _OPERATIONS: dict[tuple[str, str], Operation] = {
     ("POST", "/v1/chat/completions"): Operation(
@@ -248,9 +238,3 @@ def operations() -> Mapping[tuple[str, str], Operation]:
     for extension in extensions():
         found.update(extension.operations)
     return found
-
-
-@cache
-def generating() -> tuple[type, ...]:
-    """Requests that name the model that is to answer."""
-    return (*_GENERATING, *(kind for each in extensions() for kind in each.generating))

@@ -60,12 +60,7 @@ async def create(exchange: "Exchange") -> None:
         for text in inputs
     ]
     token_ids = [last_tokens(ids, most, engine.max_context) for ids in token_ids]
-    options = RequestOptions(
-        priority=request.priority or 0,
-        tenant=request.user,
-        cache_salt=request.cache_salt,
-        timeout=request.timeout,
-    )
+    options = request.scheduled(tenant=request.user)
     embeddings = await embedded(exchange, token_ids, form, options)
     tokens = sum(each.usage.prompt_tokens for each in embeddings)
     written = _base64 if request.encoding_format == "base64" else _numbers

@@ -12,7 +12,6 @@ from pyengine.http.openai.pooling.embeddings import check_inputs
 from pyengine.http.openai.pooling.relevance import scores
 from pyengine.http.openai.schema.rerank import (
     DocumentObject,
-    RelevanceRequest,
     RelevanceUsage,
     RerankRequest,
     RerankResponse,
@@ -21,7 +20,6 @@ from pyengine.http.openai.schema.rerank import (
     ScoreRequest,
     ScoreResponse,
 )
-from pyengine.request.options import RequestOptions
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -40,7 +38,8 @@ async def rerank(exchange: "Exchange") -> None:
     if request.top_n is not None and request.top_n < 0:
         raise InvalidRequestError("'top_n' must be at least 0; 0 is all.", param="top_n")
     pairs = [(request.query, text) for text in texts]
-    found, usages = await scores(exchange, pairs, request.instruction, _options(request))
+    options = request.scheduled(tenant=request.user)
+    found, usages = await scores(exchange, pairs, request.instruction, options)
     results = [RerankResult(index, score) for index, score in enumerate(found)]
     results.sort(key=lambda result: -result.relevance_score)
     results = results[: request.top_n or None]
@@ -63,7 +62,8 @@ async def score(exchange: "Exchange") -> None:
     request = await exchange.decode(_score)
     engine = exchange.require_model(request.model)
     pairs = paired(request.text_1, request.text_2)
-    found, usages = await scores(exchange, pairs, request.instruction, _options(request))
+    options = request.scheduled(tenant=request.user)
+    found, usages = await scores(exchange, pairs, request.instruction, options)
     response = ScoreResponse(
         id=exchange.answer_id or "",
         created=int(time.time()),
@@ -95,15 +95,6 @@ def paired(one: str | list[str], other: str | list[str]) -> list[tuple[str, str]
             param="text_1",
         )
     return list(zip(first, second, strict=True))
-
-
-def _options(request: RelevanceRequest) -> RequestOptions:
-    return RequestOptions(
-        priority=request.priority or 0,
-        tenant=request.user,
-        cache_salt=request.cache_salt,
-        timeout=request.timeout,
-    )
 
 
 def _usage(usages: Sequence[Usage]) -> RelevanceUsage:

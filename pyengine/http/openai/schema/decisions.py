@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from pyengine.http.scheduled import ScheduledRequest
+
 
 class PredicateParam(msgspec.Struct, tag_field="type", tag="predicate", forbid_unknown_fields=True):
     """A statement of which the probability that it is true is wanted."""
@@ -42,7 +44,7 @@ class ScoreParam(msgspec.Struct, tag_field="type", tag="score", forbid_unknown_f
     name: str | None = None
 
 
-class DecisionRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class DecisionRequest(ScheduledRequest, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/decisions``: questions about an input, which is computed once.
 
     The input is a text, or messages, calls and their results as in ``POST /v1/responses``; parts of
@@ -56,12 +58,8 @@ class DecisionRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     input: str | list[dict[str, Any]]
     questions: list[PredicateParam | ChoiceParam | ScoreParam]
-    model: str | None = None
     orders: int | None = None
     user: str | None = None
-    priority: int | None = None
-    cache_salt: str | None = None
-    timeout: float | None = None
 
 
 class PredicateObject(msgspec.Struct, tag_field="type", tag="predicate", gc=False):

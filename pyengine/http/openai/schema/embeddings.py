@@ -4,8 +4,10 @@ from typing import Literal
 
 import msgspec
 
+from pyengine.http.scheduled import ScheduledRequest
 
-class EmbeddingRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+
+class EmbeddingRequest(ScheduledRequest, kw_only=True, forbid_unknown_fields=True):
     """``POST /v1/embeddings``: of a string, strings, token ids, or lists of token ids.
 
     Attributes:
@@ -16,16 +18,12 @@ class EmbeddingRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True)
 
     # A string, strings, token ids, or lists of token ids; see completions.split_prompts().
     input: str | list[str | int | list[int]]
-    model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
     normalize: bool | None = None
     add_special_tokens: bool | None = None
     truncate_prompt_tokens: int | None = None
     user: str | None = None
-    priority: int | None = None
-    cache_salt: str | None = None
-    timeout: float | None = None
 
 
 class EmbeddingObject(msgspec.Struct, gc=False):

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from pyengine.http.scheduled import ScheduledRequest
+
 
 class DocumentObject(msgspec.Struct, forbid_unknown_fields=True):
     """A document as an object."""
@@ -9,15 +11,11 @@ class DocumentObject(msgspec.Struct, forbid_unknown_fields=True):
     text: str
 
 
-class RelevanceRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class RelevanceRequest(ScheduledRequest, kw_only=True, forbid_unknown_fields=True):
     """Fields of both requests."""
 
-    model: str | None = None
     instruction: str | None = None
     user: str | None = None
-    priority: int | None = None
-    cache_salt: str | None = None
-    timeout: float | None = None
 
 
 class RerankRequest(RelevanceRequest, kw_only=True, forbid_unknown_fields=True):

@@ -6,6 +6,7 @@ import msgspec
 
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.grammar import Grammar
+from pyengine.http.scheduled import ScheduledRequest
 from pyengine.request.features.thinking_budget import ThinkingBudget
 from pyengine.request.generation_config import over
 from pyengine.request.options import RequestOptions
@@ -15,7 +16,7 @@ HTTP_NAMES = {"include_stop": "include_stop_str_in_output"}
 """Sampling parameters that have another name in a request."""
 
 
-class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class SamplingFields(ScheduledRequest, kw_only=True, forbid_unknown_fields=True):
     """Fields of every request that generates. None is "not given", as in OpenAI's.
 
     Sampling parameters mean what :class:`pyengine.SamplingParams` says of the field of the same
@@ -28,14 +29,12 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     cache_salt each.
 
     Attributes:
-        model: The model that is to answer; without it, the one that is served.
         stream: Whether the answer comes in parts, as it is generated.
         repeat_last_n: How many of the last tokens penalties look at: -1 is all, 0 none; another
             number is only taken where there is no penalty.
         logits_processors: The operator's logits processors to use, with their arguments.
     """
 
-    model: str | None = None
     stream: bool | None = None
     stop: str | list[str] | None = None
     temperature: float | None = None
@@ -61,9 +60,6 @@ class SamplingFields(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     stop_token_ids: list[int] | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
-    priority: int | None = None
-    cache_salt: str | None = None
-    timeout: float | None = None
 
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
@@ -141,11 +137,8 @@ def request_options(
     Raises:
         InvalidRequestError: Naming the engine's parameter that is out of its range.
     """
-    return RequestOptions(
-        priority=request.priority or 0,
+    return request.scheduled(
         tenant=tenant_of(request.user),
-        cache_salt=request.cache_salt,
-        timeout=request.timeout,
         grammar=grammar,
         close_grammar=close_grammar,
         prediction=prediction,

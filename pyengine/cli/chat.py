@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyengine.cli.grouped import GroupedCommand
 from pyengine.cli.options import (
     engine_config,
     engine_options,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 MODE: Mode = "interactive"
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @model_argument
 @click.option("--system", help="Text of the system message.")
 @sampling_options

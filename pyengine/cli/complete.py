@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyengine.cli.grouped import GroupedCommand
 from pyengine.cli.options import (
     engine_config,
     engine_options,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 MODE: Mode = "interactive"
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @model_argument
 @click.option("-p", "--prompt", help="The text to continue [default: read from stdin].")
 @click.option("--chat", is_flag=True, help="Answer the prompt as a chat message.")

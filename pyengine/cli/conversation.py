@@ -1,17 +1,22 @@
 """A conversation in the terminal: its turns, and its slash commands."""
 
 import asyncio
+import re
+import shutil
 import signal
+import textwrap
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from pyengine.cli.answer_stats import AnswerStats
 from pyengine.cli.lines import Lines
 from pyengine.cli.metric_lines import metric_lines
 from pyengine.cli.parameters import changed, settings
-from pyengine.cli.terminal import show, show_reasoning
+from pyengine.cli.terminal import Words
 from pyengine.errors import (
     ContextLengthError,
     EngineDeadError,
@@ -48,10 +53,15 @@ class Conversation:
         self._commands: dict[str, Callable[[str], Awaitable[None]]] = {
             "/help": self._help,
             "/exit": self._exit,
+            "/quit": self._exit,
+            "/bye": self._exit,
             "/stats": self._stats,
             "/metrics": self._metrics,
             "/reset": self._reset,
+            "/retry": self._retry,
+            "/save": self._save,
             "/set": self._set,
+            "/system": self._set_system,
         }
         self._start_over()
 
@@ -95,18 +105,19 @@ class Conversation:
     async def _answer(self, question: str) -> None:
         """One turn. A question without an answer is dropped; a stopped answer keeps its text."""
         said: list[str] = []
+        words = Words()
         thought = False
         before = await self.engine.metrics()
         self.messages.append({"role": "user", "content": question})
         try:
             generation = self._generation = self.engine.chat(self.messages, self.params)
             async for update in generation:
-                show_reasoning(update.reasoning)
+                words.show(update.reasoning, faint=True)
                 if update.text and thought and not any(said):
-                    show("\n\n")
+                    words.show("\n\n")
                 thought = thought or bool(update.reasoning)
                 said.append(update.text)
-                show(update.text)
+                words.show(update.text)
             click.echo()
         except RequestAbortedError:
             click.echo("\n[stopped]" if said else "[stopped]")
@@ -135,9 +146,13 @@ class Conversation:
                 "/stats": "tokens and speed of the last answers",
                 "/metrics": "metrics of the engine: cache, requests, latencies, CPU overhead",
                 "/reset": "start a new conversation",
+                "/retry": "answer the last message again",
+                "/save FILE": "write the conversation to a file, as JSON",
+                "/system TEXT": "change the system message, and start a new conversation",
                 "/set": "show the sampling parameters",
                 "/set NAME=VALUE ...": "change them, as in /set temperature=0.5 max_tokens=100",
                 "/exit": "exit; so does Ctrl-D",
+                "Alt-Enter": "a new line in the message",
                 "Ctrl-C": "stop the answer",
             }
         )
@@ -159,13 +174,36 @@ class Conversation:
         self._start_over()
         click.echo("new conversation")
 
+    async def _retry(self, _: str) -> None:
+        asked = [at for at, message in enumerate(self.messages) if message["role"] == "user"]
+        if not asked:
+            raise InvalidRequestError("there is no message to answer again")
+        question = self.messages[asked[-1]]["content"]
+        self.messages = self.messages[: asked[-1]]
+        await self._answer(question)
+
+    async def _save(self, name: str) -> None:
+        text = msgspec.json.format(msgspec.json.encode(self.messages))
+        try:
+            await asyncio.to_thread(Path(name).write_bytes, text)
+        except OSError as error:
+            raise InvalidRequestError(f"cannot write {name!r}: {error.strerror}") from error
+        click.echo(f"{len(self.messages)} messages in {name}")
+
     async def _set(self, text: str) -> None:
-        if text:
-            self.params = changed(self.params, text)
-        _table({name: repr(value) for name, value in settings(self.params).items()})
+        before = settings(self.params)
+        self.params = changed(self.params, text)
+        named = [name for name in before if re.search(rf"\b{name}=", text)] or before
+        _table({name: repr(settings(self.params)[name]) for name in named})
+
+    async def _set_system(self, text: str) -> None:
+        self._system = text or None
+        await self._reset("")
 
 
 def _table(lines: dict[str, str]) -> None:
     width = max(map(len, lines))
+    room = shutil.get_terminal_size().columns
     for name, value in lines.items():
-        click.echo(f"  {name:<{width}}  {value}")
+        line, indent = f"  {name:<{width}}  {value}", " " * (width + 4)
+        click.echo(textwrap.fill(line, max(room, width + 20), subsequent_indent=indent))

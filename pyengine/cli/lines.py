@@ -19,10 +19,13 @@ class TerminalLines:
     def __init__(self, commands: Sequence[str]) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.completion import WordCompleter
+        from prompt_toolkit.key_binding import KeyBindings
 
+        keys = KeyBindings()
+        keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
         completer = WordCompleter(list(commands), sentence=True)
         self._session: PromptSession[str] = PromptSession(
-            completer=completer, complete_while_typing=False
+            completer=completer, complete_while_typing=False, key_bindings=keys
         )
 
     async def next(self) -> str | None:

@@ -7,18 +7,14 @@ MS = 1e-6  # of a nanosecond
 
 
 def metric_lines(report: Report) -> dict[str, str]:
-    """Name and value of each metric; distributions without values are left out."""
-    lines = {name: str(value) for name, value in report.stats.items()}
+    """Name and value of each metric that is not 0."""
+    lines = {name: str(value) for name, value in report.stats.items() if value}
     for name, histogram in report.histograms.items():
         if histogram.count:
             lines[name.removesuffix("_ns")] = _distribution(name, histogram)
     totals = report.telemetry
     if totals.busy_ns:
         lines["cpu_overhead"] = f"{totals.exposed_cpu_ratio:.2%} of the device's time"
-    for stage in totals.stages:
-        lines[f"{stage.track}/{stage.stage}"] = (
-            f"{stage.exposed_ns * MS:.2f} ms exposed, {stage.overlapped_ns * MS:.2f} ms overlapped"
-        )
     return lines
 
 

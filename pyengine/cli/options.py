@@ -1,12 +1,12 @@
 """The options that commands share: flags for the settings a person needs, and for sampling.
 
-A flag's type comes from the field it sets, so that it cannot disagree with the engine. Sampling has
-a flag for every parameter, with the first sentence of what its docstring says of it.
+A flag's type and help come from the field it sets and its docstring, so that it cannot disagree
+with the engine.
 """
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import fields
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -29,64 +29,20 @@ SHOWN_CHOICES = 6
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-ENGINE_OPTIONS: dict[str, str] = {
-    "mode": "Preset of limits: 1, 16 or 256 sequences at once (1,024 on a GPU of more than "
-    "64 GiB), and as much cache [default: {mode}].",
-    "load_format": "'dummy' fills the weights at random, to measure a model without its files; "
-    "MODEL may then also be llama-3-8b, llama-3-70b, qwen3.5-0.8b, qwen3.5-35b-a3b or "
-    "glm-4.7-flash.",
-    "served_name": "Name that the model answers to [default: the folder's, or the hub's].",
-    "chat_format": "How the model marks tool calls and reasoning [default: by its chat "
-    "template]: 'none' leaves its answers as they are, or one of "
-    + ", ".join(name for name in get_args(ChatFormatName) if name != "none")
-    + ".",
-    "special_tokens_in_content": "Special tokens such as <|im_end|> that messages spell out are "
-    "'text' [default], or the tokens themselves ('allow'), which lets text forge turns.",
-    "template_timeout_s": "Seconds that the chat template may take for a conversation "
-    "[default: 2].",
-    "max_template_characters": "Longest prompt that the chat template may make [default: 8388608].",
-    "generation_config": "Take the sampling parameters that requests leave out from the model's "
-    "generation_config.json [default: auto], or not ('none').",
-    "device": "Device of model steps [default: a GPU if there is one]; 'simulated' needs no "
-    "weights and measures all the rest.",
-    "dtype": "Type of weights and computation; 'auto' is float32 on the CPU, bfloat16 on a GPU.",
-    "quantization": "Quantize dense weights as they are loaded, in groups of 32 "
-    "[default: as they are stored].",
-    "max_sequences": "Most sequences in one step [default: the mode's].",
-    "max_tokens_per_step": "Most tokens in one step [default: the mode's].",
-    "kv_cache_mib": "Memory of the KV cache, in MiB [default: the mode's; on a GPU, what is left].",
-    "kv_cache_dtype": "Type of the KV cache on a GPU [default: that of the weights].",
-    "max_waiting": "Most requests that wait; one more is refused at once [default: 4096].",
-    "max_context": "Longest prompt and answer together, in tokens [default: the model's]; more "
-    "than that on the simulated device.",
-    "attention": "Attention backend on a GPU [default: the fastest that the machine supports].",
-    "gpu_memory_fraction": "Share of the GPU's memory that the engine may use [default: 0.9].",
-    "graph_memory_mib": "Memory of CUDA graphs, in MiB; 0 for no graphs [default: 1024].",
-    "tensor_parallel": "GPUs, or processes on the CPU, that share the model [default: 1].",
-    "expert_parallel": "With --tensor-parallel, give each GPU or process whole experts of a "
-    "mixture, not a part of every one [default: no].",
-    "threads": "CPU threads of a model step, with --tensor-parallel of each process [default: the "
-    "machine's cores, divided among the processes].",
-    "prefix_cache": "Share the cache of equal prompt prefixes [default: yes].",
-    "snapshot_interval": "Tokens between snapshots of states, for models whose layers have states; "
-    "0 for none between prompts' ends [default: by the weight of a state].",
-    "speculation": "Draft token sources, separated by commas: "
+# Settings that the library and variables have alone.
+_WITHOUT_FLAG = frozenset(
+    "model num_blocks block_size prefill_chunk prefill_beside_decodes grammar_timeout_s"
+    " grammar_cache_mib _adaptive_drafts".split()
+)
+ENGINE_OPTIONS: Mapping[str, Any] = {
+    field.name: field.type for field in fields(EngineConfig) if field.name not in _WITHOUT_FLAG
+}
+"""The type of each setting of the engine that has a flag."""
+_NAMES = {
+    "chat_format": f"The names: {', '.join(get_args(ChatFormatName))}.",
+    "speculation": "The names, with commas between: "
     + "; ".join(f"{name} ({what})" for name, what in PROPOSERS.items())
-    + f"; or none [default: {', '.join(DEFAULT_PROPOSERS)}, and draft_model if there is one].",
-    "draft_model": "Small model with the same tokenizer that drafts tokens: folder, hub name, or "
-    "'demo'.",
-    "max_draft": "Most draft tokens of a sequence in one step [default: 8].",
-    "step_timeout_s": "Seconds after which a step counts as hung, and the engine is replaced "
-    "[default: 600].",
-    "logits_processors": "Logits processor that requests may ask for, 'module:name': a class or "
-    "function that Python imports.",
-    "adapter": "Low-rank adapter to load, 'name=folder', which requests ask for as their model.",
-    "adapter_memory_mib": "Memory of loaded adapters, in MiB [default: 1024].",
-    "simulated_step_ms": "Milliseconds that a step of the simulated device takes [default: 8].",
-    "simulated_acceptance": "Share of draft tokens that are right on the simulated device "
-    "[default: 0].",
-    "simulated_draft_ms": "Milliseconds that each pass of the simulated device's draft model takes "
-    "[default: 0].",
+    + f"; or none. None is {', '.join(DEFAULT_PROPOSERS)}, and draft_model where there is one.",
 }
 
 
@@ -101,12 +57,32 @@ def engine_options(mode: Mode) -> Callable[[Command], Command]:
     Args:
         mode: The command's default mode; see :func:`engine_config`.
     """
-    types = {field.name: field.type for field in fields(EngineConfig)}
+    return setting_flags(EngineConfig, ENGINE_OPTIONS, mode=mode)
+
+
+def setting_flags(
+    kind: type[Any], types: Mapping[str, Any], **defaults: Any
+) -> Callable[[Command], Command]:
+    """The flags of a configuration's settings, with what its docstring says of them.
+
+    Args:
+        kind: The configuration.
+        types: The settings and their types.
+        defaults: Defaults that are not those of the configuration.
+    """
+    texts = _help_texts(kind, types)
+    usual = {field.name: field.default for field in fields(kind)} | defaults
 
     def add(command: Command) -> Command:
-        for setting, text in reversed(ENGINE_OPTIONS.items()):
-            text = f"{text.format(mode=mode)}  [env: {ENVIRONMENT_PREFIX}{setting.upper()}]"
-            command = flag_of(setting, types[setting], text, negatable=True)(command)
+        for name in reversed(types):
+            words = [texts.get(name, "")]  # python -OO has no docstrings
+            words += [_NAMES[name]] if name in _NAMES else []
+            if (value := usual[name]) not in (None, "", (), "auto"):
+                shown = f"{value >> 20} MiB" if name.endswith("_bytes") else value
+                shown = ("no", "yes")[value] if isinstance(value, bool) else shown
+                words.append(f"[default: {shown}] ")
+            text = " ".join([*words, f"[env: {ENVIRONMENT_PREFIX}{name.upper()}]"])
+            command = flag_of(name, types[name], text, negatable=True)(command)
         return command
 
     return add
@@ -115,9 +91,9 @@ def engine_options(mode: Mode) -> Callable[[Command], Command]:
 def sampling_options(command: Command) -> Command:
     """A flag for every sampling parameter; what was not given arrives as None."""
     types = {field.name: field.type for field in msgspec.structs.fields(SamplingParams)}
-    texts = _first_sentences(SamplingParams)
+    texts = _help_texts(SamplingParams, types)
     for name, default in reversed(settings(SamplingParams()).items()):
-        text = texts.get(name, "")  # python -OO has no docstrings
+        text = re.split(r"(?<=\.) ", texts.get(name, ""))[0]  # python -OO has no docstrings
         if isinstance(default, int | float) and not isinstance(default, bool):
             usual = "the model's, or " if name in MODEL_DEFAULTS else ""
             text += f" [default: {usual}{default:g}]"
@@ -194,12 +170,14 @@ def described(kind: type) -> dict[str, str]:
     return {name: re.sub(r"\s+", " ", text) for name, text in entries}
 
 
-def _first_sentences(kind: type) -> dict[str, str]:
-    """The first of those sentences, with the names of attributes as flags."""
-    return {
-        name: re.sub(r"``(\w+)``", lambda field: spelled(field[1]), re.split(r"(?<=\.) ", text)[0])
-        for name, text in described(kind).items()
-    }
+def _help_texts(kind: type, flags: Container[str]) -> dict[str, str]:
+    """These texts without marks, with the names of attributes that are ``flags`` as such."""
+
+    def plain(quoted: re.Match[str]) -> str:
+        return spelled(quoted[1]) if quoted[1] in flags else quoted[1]
+
+    quotes = re.compile(r"(?::\w+:)?`{1,2}~?([^`]+)`{1,2}")
+    return {name: quotes.sub(plain, text) for name, text in described(kind).items()}
 
 
 def flag_of(name: str, hint: Any, text: str, *, negatable: bool) -> Callable[[Command], Command]:

@@ -2,6 +2,7 @@
 
 import shlex
 import types
+from difflib import get_close_matches
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -34,7 +35,9 @@ def changed(params: SamplingParams, text: str) -> SamplingParams:
     for word in _words(text):
         name, equals, value = word.partition("=")
         if name not in hints:
-            raise InvalidRequestError(f"unknown parameter {name!r}; there are: {', '.join(hints)}")
+            near = get_close_matches(name, hints, 1)
+            meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(hints)}"
+            raise InvalidRequestError(f"unknown parameter {name!r}; {meant}")
         if not equals:
             raise InvalidRequestError(f"write {name}=VALUE", param=name)
         values[name] = _read(name, value, hints[name])

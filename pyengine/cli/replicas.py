@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyengine.cli.grouped import GroupedCommand
 from pyengine.cli.options import spelled
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ USELESS = {
 """Settings of the server that have no effect behind a router, and why."""
 
 
-class KeepsArguments(click.Command):
+class KeepsArguments(GroupedCommand):
     """A command that remembers its arguments as they were given, for processes of the same kind."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyengine.cli.grouped import GroupedCommand
 from pyengine.cli.options import engine_config, engine_options, model_argument
 from pyengine.cli.terminal import loading_bar
 from pyengine.settings.modes import Mode
@@ -21,7 +22,7 @@ MODE: Mode = "server"
 _AHEAD = 2
 
 
-@click.command(name="run-batch")
+@click.command(name="run-batch", cls=GroupedCommand)
 @model_argument
 @click.option(
     "-i",

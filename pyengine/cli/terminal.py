@@ -1,5 +1,6 @@
 """Terminal output of commands: progress, and a model's text without control codes."""
 
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,11 +20,40 @@ def show(text: str, stream: TextIO | None = None) -> None:
     stream.flush()
 
 
-def show_reasoning(text: str) -> None:
-    """Write a model's reasoning in faint type, to a terminal only."""
-    if text and sys.stdout.isatty():
-        sys.stdout.write(f"\x1b[2m{text.translate(_UNSAFE)}\x1b[22m")
-        sys.stdout.flush()
+class Words:
+    """Writes an answer in pieces; a terminal gets whole words in each line, and reasoning faint.
+
+    A word that reaches the last column is taken back, and written on the next line.
+    """
+
+    def __init__(self) -> None:
+        self._column = 0
+        self._word = ""
+
+    def show(self, text: str, *, faint: bool = False) -> None:
+        """Write a piece at once; reasoning, which is ``faint``, to a terminal only."""
+        if not sys.stdout.isatty():
+            show("" if faint else text)
+        elif text:
+            made = "".join(map(self._placed, text.translate(_UNSAFE)))
+            sys.stdout.write(f"\x1b[2m{made}\x1b[22m" if faint else made)
+            sys.stdout.flush()
+
+    def _placed(self, char: str) -> str:
+        """A character, and what puts it into its line."""
+        from prompt_toolkit.utils import get_cwidth
+
+        if char.isspace():
+            self._word = ""
+            self._column = 0 if char == "\n" else self._column + 1
+            return " " if char == "\t" else char
+        back, room = get_cwidth(self._word), shutil.get_terminal_size().columns
+        self._word += char
+        self._column += get_cwidth(char)
+        if self._column < room or back + 1 >= room:
+            return char
+        self._column = get_cwidth(self._word)
+        return f"\x1b[{back}D\x1b[K\n{self._word}" if back else f"\n{char}"
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class EngineConfig:
             sizes of those models with the demo model's tokenizer.
         served_name: Names that the model answers to; none takes the folder's or the hub's. An
             answer has the name that was asked for, metrics and logs have the first.
-        chat_format: How the model marks tool calls and reasoning, by the names of
+        chat_format: How the model marks tool calls and reasoning: one of
             ``pyengine.chat.formats.FORMATS``; ``none`` leaves its answers as they are. None detects
             it from the chat template.
         special_tokens_in_content: What special tokens such as ``<|im_end|>`` are that messages and
@@ -57,9 +57,9 @@ class EngineConfig:
             model's generation_config.json; ``none`` takes those of :class:`SamplingParams`.
         mode: Preset of limits: interactive (1 sequence), local (16) or server (256; 1,024 on a
             GPU of more than 64 GiB).
-        device: ``cpu``, ``cuda``, or ``simulated``: a device that takes ``simulated_step_ms`` for a
-            step and needs no weights. ``auto`` is ``cuda`` where torch sees a GPU, else ``cpu``. A
-            package adds others; see :mod:`pyengine.devices`.
+        device: Device of model steps: ``cpu``, ``cuda``, or ``simulated``, which takes
+            ``simulated_step_ms`` for a step and needs no weights. ``auto`` is ``cuda`` where torch
+            sees a GPU, else ``cpu``. A package adds others; see :mod:`pyengine.devices`.
         dtype: Type of weights and computation; ``auto`` is float32 on the CPU and bfloat16 on a
             GPU.
         quantization: Quantizes dense weights as they are loaded, those of a draft model too:

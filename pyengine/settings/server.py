@@ -30,10 +30,12 @@ class ServerConfig:
         tls_key: File with the certificate's key, in PEM, not encrypted.
         metrics_port: Port of ``/metrics`` and ``/debug`` alone, which are not at ``port`` then; 0
             takes a free one. With replicas, that of all replicas' metrics.
-        root_path: Path at which a proxy has put the server; requests come with it or without.
+        root_path: Path at which a proxy has put the server, such as ``/llm``; requests come with it
+            or without.
         workers: HTTP processes that share the port and the engine.
         drain_seconds: How long running requests get to finish when the server stops.
-        api_key: Keys that clients must give one of. Without any key everyone is let in.
+        api_key: Keys that clients must give one of. Without any key everyone is let in. The list of
+            processes shows a flag: the variable, or ``api_key_file``, keeps a key secret.
         api_key_file: TOML file with named keys and their limits; read again when it changes.
         admin_key: Key of ``/admin``, which is closed without one.
         metrics_key: Key of ``/metrics`` and ``/debug``. None lets in who has an API key, or
@@ -58,7 +60,8 @@ class ServerConfig:
         log_level: Least severe of the lines that are logged.
         log_format: ``text``, or ``json``: an object a line.
         log_prompts: Log the bodies of requests too.
-        otlp_endpoint: OpenTelemetry collector that is sent a span of every request.
+        otlp_endpoint: OpenTelemetry collector that is sent a span of every request, such as
+            ``http://localhost:4318``; needs ``pyengine-llm[otel]``.
         store: File of what clients have stored; None keeps it in memory, or with several workers in
             a file that ends with the server.
         store_bytes: Room for all that is stored; the oldest makes room. 0 stores nothing.

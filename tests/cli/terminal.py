@@ -17,7 +17,7 @@ WAIT_S = 60.0  # most that an answer may take on a busy machine; only a hang tak
 
 # A session of its own whose terminal this is, so that Ctrl-C reaches it as a signal.
 SETSID = ("setsid", "--ctty", "--wait")
-CTRL_C, CTRL_D, ENTER = "\x03", "\x04", "\r"
+CTRL_C, CTRL_D, ENTER, ALT_ENTER = "\x03", "\x04", "\r", "\x1b\r"
 
 
 class Terminal:

@@ -1,11 +1,16 @@
 """``pyengine chat``, in a terminal and through a pipe."""
 
+import io
+import json
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
+from pyengine.cli.terminal import Words
 from tests.cli.conftest import Run
-from tests.cli.terminal import CTRL_C, CTRL_D, ENTER, terminal
+from tests.cli.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, terminal
 
 FRANCE = "What is the capital of France?"
 PROMPT = ">>>"
@@ -13,7 +18,7 @@ SIMULATED = ("--device", "simulated", "--simulated-step-ms", "1")  # its answers
 ENDLESS = ("--device", "simulated", "--simulated-step-ms", "20", "--ignore-eos")
 
 
-def test_a_conversation_in_the_terminal() -> None:
+def test_a_conversation_in_the_terminal(tmp_path: Path) -> None:
     with terminal("chat", "--temperature", "0") as screen:
         screen.expect("pyengine-demo: /help for commands")
         screen.expect(PROMPT)
@@ -31,11 +36,51 @@ def test_a_conversation_in_the_terminal() -> None:
         screen.press("/metrics" + ENTER)
         screen.expect(r"num_blocks +\d+")
         screen.press("/help" + ENTER)
-        for command in ("/stats", "/metrics", "/reset", "/set", "/exit", "Ctrl-C"):
+        for command in ("/reset", "/retry", "/save", "/system", "/set", "/exit", "Ctrl-C"):
             screen.expect(command)
+        screen.expect(PROMPT)
+        screen.press("/set seed=3" + ENTER)
+        screen.expect(r"seed +3\n")
+        assert "temperature" not in screen.text().split("/set seed=3")[-1]
+        screen.expect(PROMPT)
+        screen.press("one" + ALT_ENTER + "two" + ENTER)
+        screen.expect(PROMPT)
+        screen.press(f"/save {tmp_path / 'talk.json'}" + ENTER)
+        screen.expect("4 messages in ")
+        screen.press("/retry" + ENTER)
+        screen.expect(PROMPT)
+        screen.press("/system Be brief." + ENTER)
+        screen.expect("new conversation")
+        screen.press("/retry" + ENTER)
+        screen.expect("there is no message to answer again")
         screen.expect(PROMPT)
         screen.press(CTRL_D)
         assert screen.wait() == 0
+    talk = json.loads((tmp_path / "talk.json").read_text())
+    assert [turn["role"] for turn in talk] == ["user", "assistant"] * 2
+    assert talk[2]["content"] == "one\ntwo"
+
+
+def test_words_stay_whole_at_the_edge_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdout", screen := Screen())
+    monkeypatch.setenv("COLUMNS", "20")
+    words, text = Words(), "It overflows the last column until  日本語 a" + "b" * 30
+    for piece in re.findall("..?.?", text):
+        words.show(piece)
+    lines = [""]
+    for back, char in re.findall(r"\x1b\[(\d+)D\x1b\[K|(.)", screen.getvalue(), re.DOTALL):
+        if back:
+            lines[-1] = lines[-1][: -len(lines[-1].split(" ")[-1])]
+        elif char == "\n":
+            lines.append("")
+        else:
+            lines[-1] += char
+    whole = ["It overflows the ", "last column until  ", "日本語 "]
+    assert lines == [*whole[:-1], whole[-1] + "a" + "b" * 30] or lines == [*whole, "a" + "b" * 30]
 
 
 @pytest.mark.slow
@@ -94,6 +139,7 @@ def test_stats_are_the_engines_and_not_the_readers(pyengine: Run) -> None:
     [
         ("/set temperature=9", "error: 'temperature' must be between 0 and 2, not 9.0"),
         ("/set warmth=1", "error: unknown parameter 'warmth'; there are: temperature, "),
+        ("/set temprature=1", "error: unknown parameter 'temprature'; did you mean 'temperature'?"),
         ("/set seed", "error: write seed=VALUE"),
         ("/dance", "error: there is no command /dance; /help lists them"),
     ],

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from pyengine.cli.options import ENGINE_OPTIONS, engine_config, engine_options
-from pyengine.cli.server_options import SERVER_OPTIONS, server_config, server_options
+from pyengine.cli.server_options import server_config, server_options
 from pyengine.errors import ConfigError
 from pyengine.settings.config import EngineConfig
-from pyengine.settings.server import ServerConfig
+from pyengine.settings.server import SERVER_TYPES, ServerConfig
 
 TYPES = {field.name: field.type for kind in (EngineConfig, ServerConfig) for field in fields(kind)}
 DEFAULTS = {
@@ -73,7 +73,7 @@ def text_for(name: str) -> str:
     return "one,two" if any(get_origin(kind) is tuple for kind in kinds) else "text"
 
 
-@pytest.mark.parametrize("name", [*ENGINE_OPTIONS, *SERVER_OPTIONS])
+@pytest.mark.parametrize("name", [*ENGINE_OPTIONS, *SERVER_TYPES])
 def test_variable_sets_its_setting(name: str, tmp_path: Path) -> None:
     text = text_for(name)
     variables = {name: text, **NEEDED.get(name, {})}

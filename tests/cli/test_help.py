@@ -8,8 +8,7 @@ import pytest
 from pyengine import EngineConfig, __version__
 from pyengine.cli import main
 from pyengine.cli.options import ENGINE_OPTIONS, spelled
-from pyengine.cli.server_options import SERVER_OPTIONS
-from pyengine.settings.server import ServerConfig
+from pyengine.settings.server import SERVER_TYPES
 from tests.cli.conftest import Run
 from tests.programs import python
 
@@ -37,15 +36,14 @@ print("loaded:", *(name for name in {HEAVY!r} if name in sys.modules))
 
 @pytest.mark.parametrize("command", OF_MODELS)
 def test_every_setting_has_its_flag_and_variable_in_the_help(command: str, pyengine: Run) -> None:
-    text = pyengine(command, "--help").stdout
-    for setting in (*ENGINE_OPTIONS, *(SERVER_OPTIONS if command == "serve" else ())):
+    text = pyengine(command, "--help" if command == "profile" else "--help-all").stdout
+    for setting in (*ENGINE_OPTIONS, *(SERVER_TYPES if command == "serve" else ())):
         assert spelled(setting) in text
         assert f"PYENGINE_{setting.upper()}]" in text
 
 
 def test_the_tables_name_fields_that_there_are() -> None:
     assert set(ENGINE_OPTIONS) <= {field.name for field in fields(EngineConfig)}
-    assert set(SERVER_OPTIONS) == {field.name for field in fields(ServerConfig)}
 
 
 def test_settings_of_a_deployment_have_flags() -> None:
@@ -127,6 +125,18 @@ def test_a_file_in_place_of_a_folder_is_named_as_one(pyengine: Run, tmp_path: Pa
         done.stderr
         == "Error: 'models/small.bin' is a file, and no .gguf: give the folder that it is in\n"
     )
+
+
+def test_help_of_serve_fits_on_a_screen(pyengine: Run) -> None:
+    """The usual options alone, in groups."""
+    text = pyengine("serve", "--help").stdout
+    assert len(text.splitlines()) <= 60
+    for group in ("Network", "Access", "Model", "Device and memory", "Drafts"):
+        assert f"\n{group}:\n" in text
+    assert "--port" in text
+    assert "--help-all" in text
+    assert "--tfs" not in text
+    assert "--simulated-step-ms" not in text
 
 
 @pytest.mark.parametrize("command", COMMANDS)

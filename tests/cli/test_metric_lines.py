@@ -2,7 +2,7 @@
 
 from pyengine.cli.metric_lines import metric_lines
 from pyengine.messages import Report
-from pyengine.telemetry import HistogramTotal, StageTotal, Totals
+from pyengine.telemetry import HistogramTotal, Totals
 
 NOTHING = HistogramTotal([1, 2], [0, 0, 0], 0)
 
@@ -13,13 +13,13 @@ def test_times_are_in_milliseconds_and_lengths_in_tokens() -> None:
         "prompt_length": HistogramTotal([8, 16], [0, 2, 0], 24),
         "duration_ns": NOTHING,
     }
-    stages = [StageTotal("scheduler", "launch", 3, 1_500_000, 250_000)]
-    totals = Totals(1100, 1000, 3, 7, [0, 3], 12, 0, 35.5, stages)
-    assert metric_lines(Report(1, {"prompt_tokens": 24, "running": 1}, histograms, totals)) == {
+    totals = Totals(1100, 1000, 3, 7, [0, 3], 12, 0, 35.5, [])
+    assert metric_lines(
+        Report(1, {"prompt_tokens": 24, "running": 1, "waiting": 0}, histograms, totals)
+    ) == {
         "prompt_tokens": "24",
         "running": "1",
         "queue_time": "mean 3 ms, p50 3, p99 3.98, 4 values",
         "prompt_length": "mean 12 tokens, p50 12, p99 15.92, 2 values",
         "cpu_overhead": "10.00% of the device's time",
-        "scheduler/launch": "1.50 ms exposed, 0.25 ms overlapped",
     }

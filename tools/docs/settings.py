@@ -27,7 +27,7 @@ Each setting is a field of [`EngineConfig`](reference/parameters.md) and a keywo
 and `Engine`. Those with a flag are options of every command. The commands also read each from a
 variable `PYENGINE_<NAME>`, which a flag overrides; the library reads the variables with
 `EngineConfig.from_environment()`. Options of the endpoint alone, such as ports and keys, are in
-`pyengine serve --help`.
+`pyengine serve --help-all`.
 
 | setting | flag | default | meaning |
 |---|---|---|---|

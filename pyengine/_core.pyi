@@ -544,6 +544,12 @@ class Planner:
         ``completion_length`` (tokens).
         """
 
+    def take_recorded(self) -> bytes:
+        """A :class:`pyengine.messages.Recorded` of what ended since the last call, in msgpack.
+
+        The first call begins the recording.
+        """
+
     @property
     def has_work(self) -> bool:
         """Whether there is a request, a step in flight or an unsent message."""

@@ -79,6 +79,8 @@ class EngineActors:
             notes=dict(runner.notes),
             logits_processors=() if processors is None else processors.names,
             token_bytes=runner.info.block_bytes // runner.info.block_size,
+            block_size=runner.info.block_size,
+            overlap=runner.overlap,
         )
         scheduler_ref = ActorRef("scheduler", queues.scheduler)
         frontends = tuple(

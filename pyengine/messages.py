@@ -132,10 +132,44 @@ class Delta(msgspec.Struct, array_like=True, gc=False):
 
 
 class ReportRequest(msgspec.Struct, array_like=True, gc=False):
-    """Asks for a Report; frontend to scheduler. The Report carries the same ``ticket``."""
+    """Asks for a Report; frontend to scheduler. The Report carries the same ``ticket``, and if
+    ``recorded`` what was recorded since one that did was made: the first begins a recording.
+    """
 
     frontend: int
     ticket: int
+    recorded: bool = False
+
+
+class RecordedRequest(msgspec.Struct, array_like=True, gc=False):
+    """A request that has ended, without its text.
+
+    Attributes:
+        sampling: The row of :func:`pyengine.sampling.pack_sampling`.
+        prefix: A number for each full block of the prompt, which prompts that begin alike have in
+            common.
+    """
+
+    arrival_ns: int
+    prompt_tokens: int
+    answer_tokens: int
+    priority: int
+    sampling: bytes
+    prefix: list[int]
+
+
+class Recorded(msgspec.Struct, array_like=True):
+    """Requests and steps that ended between two moments of :func:`time.monotonic_ns`.
+
+    Attributes:
+        steps: Of each the rows, tokens, contexts that these see, all together, and the
+            nanoseconds that the device worked.
+    """
+
+    since_ns: int
+    until_ns: int
+    requests: list[RecordedRequest]
+    steps: list[tuple[int, int, int, int]]
 
 
 class Report(msgspec.Struct, array_like=True):
@@ -147,6 +181,7 @@ class Report(msgspec.Struct, array_like=True):
         histograms: The distributions of :meth:`pyengine._core.Planner.histograms`.
         telemetry: Time by track and stage.
         experts: The load of each layer with experts.
+        recorded: A :class:`Recorded` in msgpack, if it was asked for.
     """
 
     ticket: int
@@ -154,6 +189,7 @@ class Report(msgspec.Struct, array_like=True):
     histograms: dict[str, HistogramTotal]
     telemetry: Totals
     experts: list[ExpertLoad] = []
+    recorded: bytes = b""
 
 
 class ResetRequest(msgspec.Struct, array_like=True, gc=False):

@@ -57,6 +57,8 @@ class EngineInfo:
         notes: Further facts about the started engine for the user, by name.
         logits_processors: What requests call its logits processors by.
         token_bytes: Bytes of the KV cache that a token takes.
+        block_size: Tokens of a block.
+        overlap: Steps that are planned while one runs.
     """
 
     max_context: int
@@ -68,3 +70,5 @@ class EngineInfo:
     notes: dict[str, str] = field(default_factory=dict)
     logits_processors: tuple[str, ...] = ()
     token_bytes: int = 0
+    block_size: int = 16
+    overlap: int = 0

@@ -89,7 +89,7 @@ def test_every_struct_of_messages_is_held_to_rust() -> None:
 
     of_python = {
         "Extension", "Report", "ReportRequest", "ResetRequest", "ResetDone", "LoadAdapter",
-        "AdapterLoaded",
+        "AdapterLoaded", "Recorded", "RecordedRequest",
     }  # fmt: skip
     found = inspect.getmembers(module, lambda each: inspect.isclass(each))
     own = {name for name, each in found if each.__module__ == module.__name__}

@@ -275,7 +275,8 @@ class SchedulerActor(ThreadActor):
                 for name, histogram in self.planner.histograms().items()
             }
             experts = self.runner.expert_load()
-            report = Report(request.ticket, stats, histograms, self.telemetry(), experts)
+            recorded = self.planner.take_recorded() if request.recorded else b""
+            report = Report(request.ticket, stats, histograms, self.telemetry(), experts, recorded)
             self.unsent.append((request.frontend, encode_report(report)))
         elif isinstance(request, ResetRequest):
             done = ResetDone(request.ticket, self.allocator.reset_prefix_cache())

@@ -243,9 +243,13 @@ class EngineLife:
         """KV blocks free, cached and held, requests running and waiting, and the step counters."""
         return (await self.metrics()).stats
 
-    async def metrics(self) -> Report:
-        """All counters, distributions and times, taken at one moment between two steps."""
-        return await self.connection.connected().report()
+    async def metrics(self, *, recorded: bool = False) -> Report:
+        """All counters, distributions and times, taken at one moment between two steps.
+
+        With ``recorded``, also the requests and steps that ended since the last call that wanted
+        them. The first such call begins the recording.
+        """
+        return await self.connection.connected().report(recorded=recorded)
 
     async def telemetry(self) -> Totals:
         """Time of each stage since the engine started; the difference of two is a window."""

@@ -22,7 +22,9 @@ def table(results: list[dict[str, Any]]) -> Table:
     shown.add_column("")
     for each in results:
         limit = each["max_concurrency"]
-        shown.add_column(each["url"] + ("" if limit is None else f", {limit}"), justify="right")
+        shown.add_column(
+            each["url"] + ("" if limit is None else f", {limit}"), justify="right", overflow="fold"
+        )
     for name, key, form in _ROWS:
         if any(each[key] for each in results):
             shown.add_row(name, *(_written(each[key], form) for each in results))

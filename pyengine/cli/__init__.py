@@ -14,6 +14,7 @@ from pyengine.cli.bench import bench
 from pyengine.cli.chat import chat
 from pyengine.cli.complete import complete
 from pyengine.cli.profile import profile
+from pyengine.cli.record import record
 from pyengine.cli.run_batch import run_batch
 from pyengine.cli.serve import serve
 from pyengine.errors import PyengineError
@@ -82,5 +83,6 @@ main.add_command(serve)
 main.add_command(chat)
 main.add_command(complete)
 main.add_command(profile)
+main.add_command(record)
 main.add_command(run_batch)
 main.add_command(bench)

@@ -190,8 +190,7 @@ def _vocab_size(path: Path | None) -> int:
 def _jobs(
     given: dict[str, Any], targets: "list[Target]", vocab_size: int, seed: int
 ) -> "list[Job]":
-    from pyengine.benchmark.arrivals import arrivals
-    from pyengine.profiling.workload import read_trace
+    from pyengine.profiling.workload import arrivals, read_trace
 
     if given["trace"] is None:
         return arrivals(

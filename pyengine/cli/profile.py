@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pyengine.cli.attached import ask
 from pyengine.cli.options import engine_config, engine_options, model_argument, numbers_of
 from pyengine.cli.terminal import working
 from pyengine.cli.trace_options import (
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from pyengine.telemetry.spans import Spans
 
 MODE: Mode = "server"
+# Options of steady decode alone, those that a recording decides, and those of simulated step times.
+_STEADY = {"busy_loop", "sweep", "prompt_tokens"}
+_RECORDED = {"trace", "sequences", "max_tokens_per_step", "max_context"}
+_STEP_TIMES = {"step_ms", "simulated_step_ms", "simulated_step_model"}
 
 
 @click.command(short_help="Measure where the time goes and when the device waits.")
@@ -57,6 +62,19 @@ MODE: Mode = "server"
     help="Length of every prompt.",
 )
 @trace_options
+@click.option(
+    "--replay",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Replay a file of 'pyengine record', on an engine with the limits that were recorded; "
+    "--device simulated takes the step times that were.",
+)
+@click.option(
+    "--what-if",
+    multiple=True,
+    metavar="NAME=N,...",
+    help="Replay again with other settings, such as max_sequences=512, or with replicas=2.",
+)
 @click.option(
     "--busy-loop", is_flag=True, help="Measure again while this process computes half of the time."
 )
@@ -126,6 +144,8 @@ def profile(
     else:
         if step_ms is not None:
             given["simulated_step_ms"] = step_ms
+        if given["replay"]:
+            _replay(given)
         report, spans, samples = _measure(model, given | {"sampled": perfetto is not None})
     _write(report, spans, samples, json_file, perfetto, html, explain=explain)
 
@@ -142,7 +162,24 @@ def _refuse_what_would_be_ignored() -> None:
     ]:
         if mode in given and others:
             raise click.UsageError(f"--{mode} does not go with {listed(others)}")
-    check_trace_options({"busy_loop", "sweep", "prompt_tokens"})
+    if "replay" in given and (others := given & (_STEADY | _RECORDED)):
+        raise click.UsageError(f"--replay does not go with {listed(others)}; see --what-if")
+    if "what_if" in given and "replay" not in given:
+        raise click.UsageError("--what-if needs --replay")
+    check_trace_options(_STEADY)
+
+
+def _replay(given: dict[str, Any]) -> None:
+    """Settle the options that a recording decides, where they are not spoken."""
+    from pyengine.model.step_model import first_line
+    from pyengine.profiling.recording import Heading
+
+    spoken = spoken_options()
+    file = given["trace"] = given["replay"]
+    if "seconds" not in spoken:
+        given["seconds"] = 2 * first_line(file, Heading).seconds / given["rate_scale"] + 30
+    if given["device"] == "simulated" and not spoken & _STEP_TIMES:
+        given["simulated_step_model"] = str(file)
 
 
 def _measure(
@@ -155,7 +192,7 @@ def _measure(
 
     names = (
         "placement", "sequences", "seconds", "prompt_tokens", "trace", "rate_scale", "limit",
-        "clip", "busy_loop", "sampled", "sweep",
+        "clip", "busy_loop", "sampled", "sweep", "what_if",
     )  # fmt: skip
     config = engine_config(model, given, MODE)
     grammar = None
@@ -167,9 +204,12 @@ def _measure(
 
     with with_tokenizer(config, given["tokenizer"]) as config:
         options = ProfileOptions(
-            config=config, grammar=grammar, **{name: given[name] for name in names}
+            config=config,
+            grammar=grammar,
+            replay=given["replay"] is not None,
+            **{name: given[name] for name in names},
         )
-        runs = 1 + options.busy_loop + len(options.sweep)
+        runs = 1 + options.busy_loop + len(options.sweep) + len(options.what_if)
         with working(f"starting an engine and measuring it for {options.seconds:g} s, {runs} x"):
             report, observation = uvloop.run(run(options))
     return report, observation.spans, observation.samples
@@ -178,36 +218,17 @@ def _measure(
 def _attach(
     url: str, key: str | None, seconds: float
 ) -> "tuple[ProfileReport, Spans, list[Sample]]":
-    import urllib.error
-    import urllib.request
-
     import msgspec
     import numpy as np
 
-    from pyengine.errors import ConfigError
     from pyengine.http.operations.debug import ProfileAnswer
     from pyengine.profiling.observe import Sample
     from pyengine.profiling.report import load_report
     from pyengine.telemetry.spans import SPAN
 
-    if not url.startswith(("http://", "https://")):
-        raise click.UsageError("--attach takes a URL: http://HOST:PORT")
-    address = f"{url.rstrip('/').removesuffix('/v1')}/debug/profile?seconds={seconds:g}&spans=1"
-    request = urllib.request.Request(
-        address, headers={"Authorization": f"Bearer {key}"} if key else {}
-    )
-    try:
-        with (
-            working(f"measuring {url} for {seconds:g} s"),
-            urllib.request.urlopen(request, timeout=seconds + 30) as answer,
-        ):
-            body = answer.read()
-    except (urllib.error.URLError, TimeoutError) as error:
-        raise ConfigError(f"cannot measure {url}: {error}") from error
-    try:
-        decoded = msgspec.json.decode(body, type=ProfileAnswer)
-    except msgspec.MsgspecError as error:
-        raise ConfigError(f"{url} does not answer as a pyengine server: {error}") from error
+    with working(f"measuring {url} for {seconds:g} s"):
+        path = f"/debug/profile?seconds={seconds:g}&spans=1"
+        decoded = ask(url, path, key, seconds + 30, ProfileAnswer)
     report = load_report(bytes(decoded.report), url)
     samples = msgspec.json.decode(decoded.samples, type=list[Sample])
     return report, np.frombuffer(decoded.spans, SPAN), samples

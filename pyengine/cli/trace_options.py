@@ -50,7 +50,7 @@ def check_trace_options(apart: Collection[str]) -> None:
     given = spoken_options()
     if "trace" in given and (others := given.intersection(apart)):
         raise click.UsageError(f"--trace does not go with {listed(others)}")
-    if "trace" not in given and (lonely := given & {"rate_scale", "limit", "clip"}):
+    if not given & {"trace", "replay"} and (lonely := given & {"rate_scale", "limit", "clip"}):
         raise click.UsageError(f"{listed(lonely)} needs --trace")
 
 

@@ -81,6 +81,7 @@ _ROUTES: dict[str, Methods] = {
     "/version": {"GET": health.version},
     "/ready": {"GET": health.ready},
     "/debug/profile": {"GET": debug.profile},
+    "/debug/record": {"GET": debug.record},
     "/metrics": {"GET": metrics.metrics},
     "/openapi.json": {"GET": openapi.openapi},
     "/docs": {"GET": openapi.docs},

@@ -16,6 +16,7 @@ n-grams. Imports no torch.
 import json
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +30,7 @@ from pyengine.model.batch import NO_TOKEN, BufferRing, StepBuffers
 from pyengine.model.progress import Progress
 from pyengine.model.runner import ModelInfo
 from pyengine.model.spec import describe, make_layout
+from pyengine.model.step_model import StepModel
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry.experts import ExpertLoad
 
@@ -86,11 +88,10 @@ class SimulatedRunner:
     forbid a token, and of the others nothing comes here. Only the scheduler's thread may call it.
 
     Attributes:
-        overlap: One step may run while the next is planned and launched.
+        overlap: As many steps may run while the next is planned and launched.
         notes: Nothing else was settled.
     """
 
-    overlap = 1
     notes: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
@@ -105,6 +106,7 @@ class SimulatedRunner:
         eos_rate: float = 0.0,
         acceptance: float = 0.0,
         draft_ms: float = 0.0,
+        step_model: StepModel | None = None,
     ) -> None:
         """A device of ``step_ms`` milliseconds a step.
 
@@ -119,11 +121,15 @@ class SimulatedRunner:
             acceptance: Share of positions at which its draft model is right, and at which it says
                 what it said ``PERIOD`` tokens before.
             draft_ms: Milliseconds that each pass of its draft model takes.
+            step_model: The times of its steps, in place of ``step_ms``.
         """
         if step_ms < 0:
             raise ConfigError("'simulated_step_ms' must be 0 or more", param="simulated_step_ms")
         self.info = info
-        self.device = f"simulated, {step_ms:g} ms a step"
+        self.overlap = 1 if step_model is None else step_model.overlap
+        self._step_model = step_model
+        times = f"{step_ms:g} ms a step" if step_model is None else "recorded step times"
+        self.device = f"simulated, {times}"
         self.layout = layout
         self.num_blocks = num_blocks
         self._step_ns, self._draft_ns = round(step_ms * 1e6), round(draft_ms * 1e6)
@@ -151,7 +157,7 @@ class SimulatedRunner:
 
         It loads no weights, so ``progress`` is never called.
         """
-        spec = describe(config)
+        spec, model = describe(config), config.simulated_step_model
         return cls(
             spec.info,
             make_layout(config, spec.info),
@@ -160,6 +166,7 @@ class SimulatedRunner:
             step_ms=config.simulated_step_ms,
             acceptance=config.simulated_acceptance,
             draft_ms=config.simulated_draft_ms,
+            step_model=None if model is None else StepModel.read(Path(model)),
             tokens=printable_tokens(spec.info),
         )
 
@@ -178,7 +185,9 @@ class SimulatedRunner:
 
     def duration_ns(self, buffers: StepBuffers) -> int:
         """Nanoseconds that a step takes: its draft model passes once for each draft of a row."""
-        return self._step_ns + self._draft_ns * buffers.max_device_drafts
+        model = self._step_model
+        step_ns = self._step_ns if model is None else model.duration_ns(buffers)
+        return step_ns + self._draft_ns * buffers.max_device_drafts
 
     def close(self) -> None:
         """Nothing is held."""

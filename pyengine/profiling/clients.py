@@ -21,9 +21,9 @@ BUSY_S = 0.002
 
 @dataclass
 class Readers:
-    """The clients: what they have read."""
+    """The clients: what they have read. Several engines get the jobs in turn."""
 
-    engine: AsyncEngine
+    engines: list[AsyncEngine]
     grammars: tuple[Grammar, ...] = ()
     tokens: int = 0
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -33,11 +33,18 @@ class Readers:
     async def read(self, job: Job, seed: int) -> None:
         """Offer one job and read its stream to the end. No two that run have the same seed."""
         params = SamplingParams(
-            max_tokens=job.answer_tokens, ignore_eos=True, stop=STOP_STRINGS, seed=seed
+            max_tokens=job.answer_tokens,
+            ignore_eos=True,
+            stop=STOP_STRINGS,
+            seed=seed,
+            **job.sampling,
         )
         grammar = self.grammars[seed % len(self.grammars)] if self.grammars else None
         got = 0
-        async for update in self.engine.generate(job.prompt, params, grammar=grammar):
+        engine = self.engines[seed % len(self.engines)]
+        async for update in engine.generate(
+            job.prompt, params, grammar=grammar, priority=job.priority
+        ):
             self.tokens += len(update.token_ids)
             got += len(update.token_ids)
             # A grammar may end an answer early.

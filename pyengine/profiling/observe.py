@@ -4,14 +4,13 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine._core import Recorder, Stage, Track
-from pyengine.queues import EngineInfo
+from pyengine._core import Stage, Track
+from pyengine.async_engine import AsyncEngine
 from pyengine.telemetry.drafts import proposers
 from pyengine.telemetry.host import HostUse
 from pyengine.telemetry.spans import SPAN, Spans, select
@@ -20,24 +19,6 @@ from pyengine.telemetry.totals import Totals
 PERIOD_S = 0.25
 # Spans that are kept: 128 MiB of them. Of a longer observation, the latest.
 MAX_SPANS = 4_000_000
-
-
-class Observed(Protocol):
-    """The part of :class:`pyengine.AsyncEngine` that observing needs."""
-
-    @property
-    def info(self) -> EngineInfo:
-        """Facts settled at the engine's start."""
-
-    @property
-    def recorder(self) -> Recorder:
-        """Holds its spans."""
-
-    async def telemetry(self) -> Totals:
-        """Where the time went since the engine started."""
-
-    async def report(self) -> dict[str, int]:
-        """Its stats: counters, and gauges among them."""
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -85,7 +66,7 @@ class Observation:
 
 
 async def observe(
-    engine: Observed,
+    engine: AsyncEngine,
     until: Callable[[], Coroutine[object, object, object]],
     *,
     sampled: bool = False,

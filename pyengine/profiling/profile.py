@@ -9,22 +9,26 @@
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import ConfigError
 from pyengine.grammar import Grammar
 from pyengine.model.spec import describe
+from pyengine.model.step_model import first_line
 from pyengine.placement import PlacementName
 from pyengine.profiling.clients import WARM_UP_TOKENS, Readers, busy_loop
 from pyengine.profiling.ideal_cache import ideal_cached_share
 from pyengine.profiling.observe import Observation, observe
-from pyengine.profiling.report import ProfileReport, SweepPoint
-from pyengine.profiling.workload import constant, read_trace
+from pyengine.profiling.recording import Heading
+from pyengine.profiling.report import ProfileReport, ReplayPoint, SweepPoint
+from pyengine.profiling.workload import Trace, Workload, arrivals, read_trace
 from pyengine.settings.config import EngineConfig
 
 
@@ -39,6 +43,8 @@ class ProfileOptions:
         seconds: How long to watch steady decode, or a trace at most.
         prompt_tokens: The prompt tokens of each prompt, without a trace.
         trace: A file of arrivals and lengths, in place of a fixed number of sequences at once.
+        replay: The trace is a recording; the engine has the limits of the one that was recorded.
+        what_if: Changes of its settings, as ``name=number,...``, each replayed for itself.
         rate_scale: Factor by which its arrivals come faster.
         limit: Number of its requests to take, from the first on.
         clip: Shorten what the context does not take.
@@ -55,6 +61,8 @@ class ProfileOptions:
     seconds: float = 5.0
     prompt_tokens: int = 32
     trace: Path | None = None
+    replay: bool = False
+    what_if: tuple[str, ...] = ()
     rate_scale: float = 1.0
     limit: int | None = None
     clip: bool = False
@@ -123,10 +131,15 @@ async def _steady(
         # No more than each one's share of the cache: a preempted sequence does not decode.
         share = engine.info.num_blocks * config.block_size // sequences - options.prompt_tokens
         answer = min(answer, max(share, WARM_UP_TOKENS))
-        workload = constant(sequences, options.prompt_tokens, answer, engine.info.vocab_size)
-        readers = Readers(engine, _grammars(options))
+        jobs = arrivals(
+            sequences,
+            prompt_tokens=options.prompt_tokens,
+            answer_tokens=answer,
+            vocab_size=engine.info.vocab_size,
+        )
+        readers = Readers([engine], _grammars(options))
         readers.tasks = [
-            asyncio.create_task(readers.repeat(job, seed)) for seed, job in enumerate(workload.jobs)
+            asyncio.create_task(readers.repeat(job, seed)) for seed, job in enumerate(jobs)
         ]
         try:
             await readers.warmed_up()
@@ -145,43 +158,110 @@ async def _profile_trace(options: ProfileOptions) -> tuple[ProfileReport, Observ
     """Offer a trace's requests as they come, until all are answered or the time is over."""
     assert options.trace is not None
     trace = read_trace(options.trace, options.limit)
-    config = _fitted(options, options.sequences)
-    config = replace(config, max_waiting=max(config.max_waiting, len(trace.rows)))
-    async with AsyncEngine(config=config, placement=options.placement) as engine:
-        workload = trace.workload(
-            vocab_size=engine.info.vocab_size,
-            max_context=engine.max_context,
-            rate_scale=options.rate_scale,
-            clip=options.clip,
-        )
-        num_blocks = engine.info.num_blocks
-        readers = Readers(engine, _grammars(options))
-        try:
-            start = time.perf_counter()
-            observation = await observe(
-                engine,
-                lambda: readers.replay(workload, options.seconds),
-                sampled=options.sampled,
-            )
-            observation = replace(observation, seconds=time.perf_counter() - start)
-        finally:
-            await readers.stop()
-    answered = sum(task.done() and not task.cancelled() for task in readers.tasks)
+    heading = first_line(options.trace, Heading) if options.replay else None
+    config = _fitted(options, options.sequences) if heading is None else _recorded(options, heading)
+    what_if = {changes: _changed(config, changes) for changes in options.what_if}
+    offered = await _offered(options, config, trace)
+    observation, jobs = offered.observation, offered.workload.jobs
     setup = options.setup | {
-        "workload": workload.name,
-        "requests": len(workload.jobs),
-        "answered": answered,
-        "clipped": workload.clipped,
+        "workload": offered.workload.name,
+        "requests": len(jobs),
+        "answered": offered.answered,
+        "clipped": offered.workload.clipped,
     }
     report = msgspec.structs.replace(
-        ProfileReport.of(observation, setup, readers.tokens),
+        ProfileReport.of(observation, setup, offered.tokens),
         cached_share=observation.stats["cached_tokens"]
         / max(observation.stats["prompt_tokens"], 1),
         ideal_cached_share=ideal_cached_share(
-            workload.jobs[:answered], num_blocks, config.block_size
+            jobs[: offered.answered], offered.num_blocks, config.block_size
         ),
     )
+    if heading is not None:
+        replays = [heading.waits, ReplayPoint.of("replayed", observation.spans)]
+        for changes, (changed, replicas) in what_if.items():
+            again = await _offered(options, changed, trace, replicas)
+            replays.append(ReplayPoint.of(changes, again.observation.spans))
+        report = msgspec.structs.replace(report, replays=replays)
     return report, observation
+
+
+class _Offered(NamedTuple):
+    """A workload that was offered to engines, and what they did; the spans are those of all."""
+
+    workload: Workload
+    observation: Observation
+    tokens: int
+    answered: int
+    num_blocks: int
+
+
+async def _offered(
+    options: ProfileOptions, config: EngineConfig, trace: Trace, replicas: int = 1
+) -> _Offered:
+    """Offer the requests of ``trace`` to engines, which get them in turn."""
+    config = replace(config, max_waiting=max(config.max_waiting, len(trace.rows)))
+    async with AsyncExitStack() as stack:
+        made = [AsyncEngine(config=config, placement=options.placement) for _ in range(replicas)]
+        engines = [await stack.enter_async_context(engine) for engine in made]
+        info = engines[0].info
+        workload = trace.workload(
+            vocab_size=info.vocab_size,
+            max_context=engines[0].max_context,
+            rate_scale=options.rate_scale,
+            clip=options.clip,
+        )
+        readers, over = Readers(engines, _grammars(options)), asyncio.Event()
+
+        async def replay() -> None:
+            await readers.replay(workload, options.seconds)
+            over.set()
+
+        try:
+            start = time.perf_counter()
+            observation, *others = await asyncio.gather(
+                observe(engines[0], replay, sampled=options.sampled),
+                *(observe(engine, over.wait) for engine in engines[1:]),
+            )
+            seconds = time.perf_counter() - start
+        finally:
+            await readers.stop()
+    spans = np.concatenate([observation.spans, *(other.spans for other in others)])
+    answered = sum(task.done() and not task.cancelled() for task in readers.tasks)
+    observation = replace(observation, seconds=seconds, spans=spans)
+    return _Offered(workload, observation, readers.tokens, answered, info.num_blocks)
+
+
+def _recorded(options: ProfileOptions, heading: Heading) -> EngineConfig:
+    """The configuration with the limits and the cache of the engine that was recorded."""
+    engine = heading.engine
+    return replace(
+        options.config,
+        max_sequences=engine.max_sequences,
+        max_tokens_per_step=engine.max_tokens_per_step,
+        max_context=engine.max_context,
+        block_size=engine.block_size,
+        num_blocks=engine.num_blocks,
+    )
+
+
+def _changed(config: EngineConfig, text: str) -> tuple[EngineConfig, int]:
+    """The configuration with the settings in ``text``, ``name=number,...``, and the replicas.
+
+    Raises:
+        ConfigError: There is no such setting, or it does not take the number.
+    """
+    try:
+        parts = (part.partition("=") for part in text.split(","))
+        changes = {name: int(number) for name, _, number in parts}
+        replicas = changes.pop("replicas", 1)
+        if replicas < 1:
+            raise ValueError
+        return replace(config, **changes), replicas
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"what if {text!r}? Name integer settings, as max_sequences=512, or replicas=2"
+        ) from None
 
 
 def _answer_tokens(options: ProfileOptions, seconds: float, max_context: int) -> int:

@@ -126,6 +126,20 @@ class Latency(msgspec.Struct, frozen=True):
         return cls(len(times), float(times.mean()), p50, p90, p99, float(times.max()))
 
 
+class ReplayPoint(msgspec.Struct, frozen=True):
+    """What clients saw of a recorded day: when it was recorded, or in a replay."""
+
+    name: str
+    first_token_ms: Latency | None
+    next_token_ms: Latency | None
+
+    @classmethod
+    def of(cls, name: str, spans: Spans) -> Self:
+        """The waits among ``spans``."""
+        first, following = Stage.FIRST_TOKEN, Stage.NEXT_TOKEN
+        return cls(name, Latency.of(spans, first), Latency.of(spans, following))
+
+
 class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
     """The report, as ``pyengine profile --json`` writes it.
 
@@ -175,6 +189,7 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
     cached_share: float | None = None
     ideal_cached_share: float | None = None
     sweep: list[SweepPoint] = []
+    replays: list[ReplayPoint] = []
     first_token_ms: Latency | None = None
     next_token_ms: Latency | None = None
     token_waits: TokenWaits | None = None

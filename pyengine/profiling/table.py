@@ -46,7 +46,9 @@ def table(report: ProfileReport) -> RenderableType:
         )
         before = row.track
     parts: list[RenderableType] = [_headline(report), Text(), rows, Text(), *_notes(report)]
-    return Group(*parts, *([Text(), _sweep(report)] if report.sweep else []))
+    for points, columns in ((report.sweep, _sweep), (report.replays, _replays)):
+        parts += [Text(), columns(report)] if points else []
+    return Group(*parts)
 
 
 def explained(report: ProfileReport) -> RenderableType:
@@ -172,6 +174,20 @@ def _sweep(report: ProfileReport) -> RenderableType:
     for track in tracks:
         cells = (f"{point.cpu_us_per_step.get(track, 0.0):,.0f}" for point in report.sweep)
         rows.add_row(f"{track}, µs per step", *cells)
+    return rows
+
+
+def _replays(report: ProfileReport) -> RenderableType:
+    """What clients saw, as it was recorded and in each replay, as columns."""
+    rows = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    rows.add_column("")
+    for point in report.replays:
+        rows.add_column(point.name, justify="right", overflow="fold")
+    for label, field in (("first token", "first_token_ms"), ("next token", "next_token_ms")):
+        for share in ("p50", "p99"):
+            found = (getattr(point, field) for point in report.replays)
+            cells = ("" if each is None else f"{getattr(each, share):,.2f}" for each in found)
+            rows.add_row(f"{label} ms, {share}", *cells)
     return rows
 
 

@@ -1,17 +1,18 @@
-"""The workload of a profile: a number of sequences at once, or a trace of arrivals and lengths.
+"""Workloads: requests of given lengths, at a rate or at once, or a trace of arrivals and lengths.
 
 Two kinds of trace are read:
 
 * CSV with a header ``TIMESTAMP,ContextTokens,GeneratedTokens`` (Azure's LLM inference traces);
 * JSON lines with ``timestamp`` (ms), ``input_length``, ``output_length`` and, where prefixes are
   shared, ``hash_ids``: one id for each block of 512 tokens (Mooncake's traces). Equal ids give
-  equal blocks of tokens.
+  equal blocks of tokens. A recording (:mod:`pyengine.profiling.recording`) says in its first line
+  how long its blocks are, and of each request how it was answered.
 """
 
 import csv
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -37,11 +38,15 @@ class Job:
         arrival_s: Seconds from the beginning.
         prompt: Token ids.
         answer_tokens: How many tokens it gets.
+        priority: As requests have it.
+        sampling: Sampling parameters by name, without lengths.
     """
 
     arrival_s: float
     prompt: list[int]
     answer_tokens: int
+    priority: int = 0
+    sampling: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,13 +72,32 @@ def tokens(seed: int | tuple[int, ...], count: int, vocab_size: int) -> list[int
     return ids
 
 
-def constant(sequences: int, prompt_tokens: int, answer_tokens: int, vocab_size: int) -> Workload:
-    """``sequences`` requests at once, no two prompts alike."""
-    jobs = [
-        Job(0.0, tokens(index, prompt_tokens, vocab_size), answer_tokens)
-        for index in range(sequences)
+def arrivals(
+    count: int,
+    *,
+    rate: float | None = None,
+    prompt_tokens: int,
+    answer_tokens: int,
+    vocab_size: int,
+    seed: int = 0,
+) -> list[Job]:
+    """``count`` requests, no two prompts alike.
+
+    Args:
+        count: How many.
+        rate: A second, as a Poisson process: gaps are exponential. None sends all at once.
+        prompt_tokens: The length of each prompt.
+        answer_tokens: The length of each answer.
+        vocab_size: Token ids are below this.
+        seed: The seed of gaps and tokens.
+    """
+    gaps = np.zeros(count)
+    if rate is not None:
+        gaps = np.random.default_rng(seed).exponential(1 / rate, count)
+    return [
+        Job(float(at), tokens(seed * count + number, prompt_tokens, vocab_size), answer_tokens)
+        for number, at in enumerate(np.cumsum(gaps) - gaps[0])
     ]
-    return Workload(f"{sequences} sequences at once", jobs)
 
 
 @dataclass(frozen=True)
@@ -81,7 +105,10 @@ class _Row:
     arrival_s: float
     prompt_tokens: int
     answer_tokens: int
-    blocks: tuple[int, ...]
+    blocks: tuple[int, ...] = ()
+    block: int = HASHED_BLOCK
+    priority: int = 0
+    sampling: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -129,7 +156,8 @@ class Trace:
                     )
                 clipped += 1
             arrival = (row.arrival_s - first) / rate_scale
-            jobs.append(Job(arrival, _prompt(row, (seed, number), prompt, vocab_size), answer))
+            made = _prompt(row, (seed, number), prompt, vocab_size)
+            jobs.append(Job(arrival, made, answer, row.priority, row.sampling))
         return Workload(f"trace {self.name}, {rate_scale:g} x its rate", jobs, clipped)
 
 
@@ -162,19 +190,26 @@ def _rows(path: Path, lines: Iterable[str]) -> Iterator[_Row]:
 def _csv_rows(lines: Iterable[str]) -> Iterator[_Row]:
     for row in csv.DictReader(lines):
         moment = datetime.fromisoformat(row["TIMESTAMP"]).timestamp()
-        yield _Row(moment, int(row["ContextTokens"]), int(row["GeneratedTokens"]), ())
+        yield _Row(moment, int(row["ContextTokens"]), int(row["GeneratedTokens"]))
 
 
 def _json_rows(lines: Iterable[str]) -> Iterator[_Row]:
+    block = HASHED_BLOCK
     for line in lines:
         if not line.strip():
             continue
         row: dict[str, Any] = json.loads(line)
+        if "recording" in row:
+            block = int(row["block"])
+            continue
         yield _Row(
             row["timestamp"] / 1000,
             int(row["input_length"]),
             int(row["output_length"]),
             tuple(row.get("hash_ids", ())),
+            block,
+            int(row.get("priority", 0)),
+            dict(row.get("sampling", {})),
         )
 
 
@@ -197,7 +232,7 @@ def _prompt(row: _Row, number: tuple[int, int], length: int, vocab_size: int) ->
     for block in row.blocks:
         if len(made) >= length:
             break
-        made += tokens((number[0], block, _OF_BLOCKS), HASHED_BLOCK, vocab_size)
+        made += tokens((number[0], block, _OF_BLOCKS), row.block, vocab_size)
     if len(made) < length:
         made += tokens(number, length - len(made), vocab_size)
     return made[:length]

@@ -250,14 +250,14 @@ class Frontend:
         if not self.requests:
             self._wake_idle()
 
-    async def report(self) -> Report:
-        """The Scheduler's counters, distributions and times.
+    async def report(self, *, recorded: bool = False) -> Report:
+        """The Scheduler's counters, distributions and times, and what was ``recorded``.
 
         Raises:
             EngineDeadError: The engine has stopped.
         """
         ticket = next(self._numbers)
-        question = encode_report_request(ReportRequest(self.index, ticket))
+        question = encode_report_request(ReportRequest(self.index, ticket, recorded))
         return cast("Report", await self._ask(ticket, question))
 
     async def reset_prefix_cache(self) -> int:

@@ -112,6 +112,8 @@ class EngineConfig:
             four times as long for it; then it is told to come again, and the grammar is kept.
         grammar_cache_mib: Memory of compiled grammars that are kept.
         simulated_step_ms: Milliseconds that a step of the simulated device takes.
+        simulated_step_model: A file of ``pyengine record`` with the step times that the simulated
+            device has, in place of ``simulated_step_ms``.
         simulated_acceptance: Share of draft tokens that are right on the simulated device, for
             measuring drafts there: its text then repeats itself, for ``ngram``, and it plays a
             draft model. Where that takes no time, drafts are always as long as they may be.
@@ -164,6 +166,7 @@ class EngineConfig:
     grammar_timeout_s: float = 5.0
     grammar_cache_mib: int = 256
     simulated_step_ms: float = 8.0
+    simulated_step_model: str | None = None
     simulated_acceptance: float = 0.0
     simulated_draft_ms: float = 0.0
     logits_processors: tuple[str, ...] = ()

@@ -62,6 +62,7 @@ class EngineSettings(TypedDict, total=False):
     grammar_timeout_s: float
     grammar_cache_mib: int
     simulated_step_ms: float
+    simulated_step_model: str | None
     simulated_acceptance: float
     simulated_draft_ms: float
     logits_processors: Sequence[str | LogitsProcessor | Call]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pyengine.benchmark.arrivals import arrivals
 from pyengine.benchmark.load import Run, Seen, Target
 from pyengine.benchmark.result import MEASURES, result
+from pyengine.profiling.workload import arrivals
 from tests.cli.conftest import Run as Command
 from tests.programs import served
 

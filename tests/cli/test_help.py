@@ -14,7 +14,7 @@ from tests.programs import python
 
 COMMANDS = sorted(main.commands)
 # The commands that load a model.
-OF_MODELS = [command for command in COMMANDS if command != "bench"]
+OF_MODELS = [command for command in COMMANDS if command not in ("bench", "record")]
 HEAVY = ("torch", "transformers", "granian", "tokenizers", "huggingface_hub", "numpy", "rich")
 
 

@@ -391,7 +391,7 @@ async def test_a_running_server_is_watched(tmp_path: Path) -> None:
 def test_workload_that_cannot_be_profiled_is_refused() -> None:
     for arguments, message in [
         (["--sweep", "1,x"], "numbers of sequences"),
-        (["--attach", "nowhere"], "--attach takes a URL"),
+        (["--attach", "nowhere"], "give a URL"),
         (["--attach", "http://x", "--sweep", "2,4"], "--attach does not go with --sweep"),
         (["--compare", "a", "b", "--json", "-"], "--compare does not go with --json"),
         (["--trace", "t.csv", "--busy-loop"], "--trace does not go with --busy-loop"),

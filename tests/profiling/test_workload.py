@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pyengine.errors import ConfigError
-from pyengine.profiling.workload import HASHED_BLOCK, constant, read_trace
+from pyengine.profiling.workload import HASHED_BLOCK, arrivals, read_trace
 from tests.reference import fetched
 
 CSV = """TIMESTAMP,ContextTokens,GeneratedTokens
@@ -26,13 +26,13 @@ def jsonl(path: Path, *rows: dict[str, object]) -> Path:
 
 
 def test_a_constant_workload_is_as_it_was_asked_for() -> None:
-    jobs = constant(5, 40, 7, 300).jobs
+    jobs = arrivals(5, prompt_tokens=40, answer_tokens=7, vocab_size=300)
     assert [(job.arrival_s, len(job.prompt), job.answer_tokens) for job in jobs] == [
         (0.0, 40, 7)
     ] * 5
     assert len({tuple(job.prompt) for job in jobs}) == 5
     assert all(0 <= token < 300 for job in jobs for token in job.prompt)
-    assert constant(5, 40, 7, 300).jobs == jobs
+    assert arrivals(5, prompt_tokens=40, answer_tokens=7, vocab_size=300) == jobs
 
 
 def test_csv_arrivals_and_lengths(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 The answer is the report of ``pyengine profile``; with ``spans=1`` the spans are beside it, packed
 as :data:`pyengine.telemetry.spans.SPAN` and in base64, with samples of the stats, for a trace.
+
+``GET /debug/record?since=N``: what ended since the last such request, for ``pyengine record``; the
+first begins the recording.
 """
 
 import asyncio
@@ -47,6 +50,35 @@ async def profile(exchange: "Exchange") -> None:
     samples = msgspec.json.encode(observation.samples)
     answer = ProfileAnswer(msgspec.Raw(report), spans, msgspec.Raw(samples))
     exchange.reply(msgspec.json.encode(answer))
+
+
+async def record(exchange: "Exchange") -> None:
+    """Give what was recorded, and the waits of clients from the span number ``since`` on."""
+    import numpy as np
+
+    from pyengine._core import Stage
+    from pyengine.messages import Recorded
+    from pyengine.profiling.recording import RecordAnswer
+    from pyengine.telemetry.drafts import proposers
+    from pyengine.telemetry.spans import SPAN
+
+    engine = exchange.service.require_ready()
+    since = _number(parse_qs(exchange.scope.query_string).get("since", [""])[-1])
+    report = await engine.metrics(recorded=True)
+    recorded = msgspec.msgpack.decode(report.recorded, type=Recorded)
+    packed, number = engine.recorder.read(engine.recorder.recorded if since is None else since)
+    spans = np.frombuffer(packed, SPAN)
+    waits = spans[np.isin(spans["stage"], [int(Stage.FIRST_TOKEN), int(Stage.NEXT_TOKEN)])]
+    running = report.stats["running"] + report.stats["waiting"]
+    accepted = sum(drafts.accepted for drafts in proposers(report.stats))
+    answer = RecordAnswer(recorded, waits.tobytes(), number, running, accepted, engine.info)
+    exchange.reply(msgspec.json.encode(answer))
+
+
+def _number(text: str) -> int | None:
+    if text and not (text.isdecimal() and len(text) < 20):
+        raise InvalidRequestError(f"'since' must be a number, not {text[:100]!r}.", param="since")
+    return int(text) if text else None
 
 
 def _seconds(text: str) -> float:

@@ -210,6 +210,12 @@ _OPERATIONS: dict[tuple[str, str], Operation] = {
             query("spans", "1 gives the spans too.", {"enum": ["0", "1"]}),
         ),
     ),
+    ("GET", "/debug/record"): Operation(
+        "What ended since the last such request, for a recording.",
+        dict[str, Any],
+        None,
+        (query("since", "Number of the first span.", {"type": "integer", "minimum": 0}),),
+    ),
     ("GET", "/openapi.json"): Operation("This description.", dict[str, Any]),
     ("POST", "/v1/load_lora_adapter"): Operation(
         "Load an adapter, with the admin key.", AdapterState, LoadLoraAdapter

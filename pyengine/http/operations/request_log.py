@@ -22,7 +22,7 @@ FLUSH_S = 0.1
 MAX_WAITING = 20_000
 
 # Asked every few seconds by machines; logged at debug, but for the first of equal failures.
-_PROBES = frozenset({"/health", "/ready", "/ping", "/metrics"})
+_PROBES = frozenset({"/health", "/ready", "/ping", "/metrics", "/debug/record"})
 _MOST_OF_A_PATH = 200
 _LEVELS = ("debug", "info", "warning", "error")
 

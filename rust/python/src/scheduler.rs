@@ -207,6 +207,11 @@ impl PyPlanner {
         Ok(histograms)
     }
 
+    fn take_recorded<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let recorded = self.work(|planner, _| planner.take_recorded(now_ns()))?;
+        Ok(PyBytes::new(py, &recorded))
+    }
+
     #[getter]
     fn has_work(&self) -> bool {
         lock(&self.planner).has_work()

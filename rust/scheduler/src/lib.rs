@@ -23,6 +23,7 @@ mod lifecycle;
 mod outbox;
 mod planner;
 mod queue;
+mod recording;
 mod rotation;
 #[cfg(test)]
 mod simulation;

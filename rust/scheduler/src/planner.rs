@@ -201,6 +201,7 @@ impl Planner {
         let ended = before - lifecycle.requests.len();
         let times = DeviceTimes::read(results.device_times);
         self.steps.proposer().observe(&record, accepted, ended, times.as_ref());
+        lifecycle.recording.step(&results, times);
         self.recycle(record);
         self.lifecycle.timeline.end_span(Stage::Commit);
         Ok(ended)
@@ -269,6 +270,12 @@ impl Planner {
             distributions.all().into_iter().map(|(name, times)| (name, times.clone())).collect();
         features.histograms(&mut all);
         all
+    }
+
+    /// What ended since the last call, for a recording, which the first call begins; in msgpack.
+    pub fn take_recorded(&mut self, now_ns: u64) -> Result<Vec<u8>> {
+        let recorded = self.lifecycle.recording.take(now_ns);
+        rmp_serde::to_vec(&recorded).map_err(|error| Error::InvalidArgument(error.to_string()))
     }
 
     /// Checks that all parts agree, in O(everything); names what does not.

@@ -50,11 +50,13 @@ impl Lifecycle {
     /// Ends a request whose end the detokenizer knows, or learns from the caller.
     pub fn end(&mut self, kv: &mut KvAllocator, steps: &mut Steps, id: RequestId, reason: FinishReason) {
         let request = self.requests.get(id);
-        let known = match request.slot {
-            Some(slot) => steps.table().progress[slot as usize].known,
-            None => request.tokens.len() as u32,
+        let tokens = match request.slot {
+            Some(slot) => &steps.table().tokens[slot as usize],
+            None => &request.tokens,
         };
-        self.distributions.ended(request, known - request.prompt_length, reason, self.now_ns);
+        let generated = tokens.len() as u32 - request.prompt_length;
+        self.distributions.ended(request, generated, reason, self.now_ns);
+        self.recording.ended(request, tokens);
         if let Some(slot) = request.slot {
             // After an error it is not known what the cache holds.
             let sound = reason != FinishReason::Error;

@@ -22,6 +22,7 @@ use super::features::Features;
 use super::outbox::Outbox;
 use super::queue::Queue;
 use super::queue::requests::Requests;
+use super::recording::Recording;
 use super::step::layout::StepLayout;
 use super::step::sequence_table::RequestId;
 use pyengine_base::error::Result;
@@ -38,6 +39,7 @@ pub(super) struct Lifecycle {
     pub outbox: Outbox,
     pub counters: Counters,
     pub distributions: Distributions,
+    pub recording: Recording,
     /// The scheduler's spans.
     pub timeline: Timeline,
     /// The clock of the call that is under way, or was last.
@@ -81,6 +83,7 @@ impl Lifecycle {
             outbox,
             counters: Counters::default(),
             distributions: Distributions::default(),
+            recording: Recording::new(kv.block_size()),
             timeline,
             now_ns: 0,
             message: Vec::new(),

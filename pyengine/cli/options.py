@@ -34,7 +34,7 @@ _WITHOUT_FLAG = frozenset(
     "model num_blocks block_size prefill_chunk prefill_beside_decodes grammar_timeout_s"
     " grammar_cache_mib _adaptive_drafts".split()
 )
-ENGINE_OPTIONS: Mapping[str, Any] = {
+ENGINE_OPTIONS: dict[str, Any] = {
     field.name: field.type for field in fields(EngineConfig) if field.name not in _WITHOUT_FLAG
 }
 """The type of each setting of the engine that has a flag."""
@@ -61,7 +61,7 @@ def engine_options(mode: Mode) -> Callable[[Command], Command]:
 
 
 def setting_flags(
-    kind: type[Any], types: Mapping[str, Any], **defaults: Any
+    kind: type[Any], types: dict[str, Any], **defaults: Any
 ) -> Callable[[Command], Command]:
     """The flags of a configuration's settings, with what its docstring says of them.
 
@@ -71,7 +71,7 @@ def setting_flags(
         defaults: Defaults that are not those of the configuration.
     """
     texts = _help_texts(kind, types)
-    usual = {field.name: field.default for field in fields(kind)} | defaults
+    usual: dict[str, Any] = {field.name: field.default for field in fields(kind)} | defaults
 
     def add(command: Command) -> Command:
         for name in reversed(types):

@@ -1,6 +1,6 @@
 """Checks of the settings of the engine and of the endpoint."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound="DataclassInstance")
 
 
-def setting_types(kind: "type[DataclassInstance]") -> Mapping[str, Any]:
+def setting_types(kind: "type[DataclassInstance]") -> dict[str, Any]:
     """The type of each setting of a configuration, by name."""
     return {each.name: each.type for each in fields(kind) if not each.name.startswith("_")}
 

@@ -3,7 +3,6 @@
 Imports nothing heavy: the command line makes flags of the fields before anything is loaded.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -132,7 +131,7 @@ class ServerConfig:
         return bool(self.api_key) or self.api_key_file is not None
 
 
-SERVER_TYPES: Mapping[str, Any] = setting_types(ServerConfig)
+SERVER_TYPES: dict[str, Any] = setting_types(ServerConfig)
 """The type of each setting, by name."""
 
 

@@ -57,7 +57,10 @@ def cut(folder: Path) -> None:
 def text(name: str, content: str) -> Callable[[Path], None]:
     """Gives a file that content."""
 
-    return lambda folder: (folder / name).write_text(content) and None
+    def write(folder: Path) -> None:
+        (folder / name).write_text(content)
+
+    return write
 
 
 def spoiled_tokenizer(**token: Any) -> Callable[[Path], None]:

@@ -32,6 +32,8 @@ pub fn prepare(compiled: &Arc<dyn Compiled>, stop: impl Fn() -> bool) {
 pub struct Settings {
     /// How many threads compile, slow ones aside.
     pub threads: usize,
+    /// The stack of a thread that compiles, in bytes.
+    pub stack: usize,
     /// How many descriptions may wait for a thread; half of them may be one tenant's.
     pub queue: usize,
     /// A compilation that has taken so much CPU time is slow: it goes on at a lower priority, and another thread takes
@@ -62,6 +64,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             threads: 2,
+            stack: STACK,
             queue: 512,
             slow_after: Duration::from_millis(50),
             max_slow: 4,
@@ -134,6 +137,14 @@ pub(crate) fn build(context: &GrammarContext, description: &[u8], cancel: &Cance
 
 pub(crate) fn busy() -> Refusal {
     Refusal { busy: true, ..refusal("too many grammars wait to be compiled; try again later") }
+}
+
+/// The refusal of a request where no thread can be started.
+pub(crate) fn no_threads() -> Refusal {
+    Refusal {
+        busy: true,
+        ..refusal("the machine starts no thread for grammars: its limits of memory or processes")
+    }
 }
 
 /// The refusal of a request that has waited too long for a compilation that goes on.

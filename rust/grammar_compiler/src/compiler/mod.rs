@@ -31,7 +31,7 @@ use std::time::Instant;
 use hashbrown::HashMap;
 
 use self::cache::Cache;
-use self::job::{build, busy};
+use self::job::{build, busy, no_threads};
 use self::queue::{Queue, Waiting};
 use self::state::{Job, Pace, Shared, State};
 use crate::cancellation::CancelToken;
@@ -151,6 +151,10 @@ impl Compiler for ThreadedCompiler {
             state.stats.refused += 1;
             return Some(Err(busy()));
         }
+        if !shared.start_threads(&mut state) {
+            state.stats.refused += 1;
+            return Some(Err(no_threads()));
+        }
         let content: Arc<[u8]> = Arc::from(description);
         state.next_job += 1;
         let id = state.next_job;
@@ -158,7 +162,6 @@ impl Compiler for ThreadedCompiler {
         state.jobs.insert(content.clone(), Job { id, requests, cancel: Arc::default() });
         state.waiting.insert(key, content.clone());
         state.queue.push(Waiting { job: id, tenant, content });
-        shared.start_threads(&mut state);
         drop(state);
         shared.work.notify_one();
         shared.deadlines.notify_one();

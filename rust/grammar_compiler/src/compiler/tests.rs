@@ -118,6 +118,14 @@ fn a_full_queue_refuses() {
 }
 
 #[test]
+fn without_threads_requests_are_refused() {
+    let (mut compiler, _notified) = compiler(Settings { stack: 1 << 60, ..Settings::default() }, scripted);
+    let refused = compiler.ask(key(1), 0, b"a").unwrap();
+    assert!(message(&refused).contains("starts no thread") && refused.is_err_and(|refusal| refusal.busy));
+    assert!(compiler.shared.lock().jobs.is_empty());
+}
+
+#[test]
 fn what_takes_too_long_is_refused_in_time() {
     /// Ends only when it is cancelled.
     fn slow(_: &GrammarContext, description: &[u8], cancel: &CancelToken) -> Verdict {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::cache::IDLE_AFTER;
 use super::cpu_time::CpuClock;
-use super::job::{STACK, panicked, prepare};
+use super::job::{panicked, prepare};
 use super::state::{Keep, Pace, Running, Shared, State};
 use crate::cancellation::CancelToken;
 use pyengine_base::memory;
@@ -38,7 +38,8 @@ struct Done {
 
 impl Shared {
     /// Starts the threads at the first use, and as many workers as are missing. All threads together stay bounded.
-    pub(super) fn start_threads(self: &Arc<Self>, state: &mut State) {
+    /// False where the machine gives none, so that a job would wait for ever.
+    pub(super) fn start_threads(self: &Arc<Self>, state: &mut State) -> bool {
         if !state.has_watchdog {
             let shared = self.clone();
             let spawned = std::thread::Builder::new()
@@ -53,13 +54,14 @@ impl Shared {
             let shared = self.clone();
             let spawned = std::thread::Builder::new()
                 .name("grammar".into())
-                .stack_size(STACK)
+                .stack_size(self.settings.stack)
                 .spawn(move || shared.run_worker());
             if spawned.is_err() {
-                break;
+                return state.has_watchdog && state.workers + held > 0;
             }
             state.workers += 1;
         }
+        state.has_watchdog
     }
 
     /// The loop of a worker.

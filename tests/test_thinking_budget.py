@@ -151,7 +151,7 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_every_client_gives_the_budget_in_its_own_field(engine: AsyncEngine) -> None:
-    server = HttpServer(engine, port=0, limits=Limits(request_templates=True))
+    server = HttpServer(engine, port=0, limits=Limits(trust_request_chat_template=True))
     await server.start()
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
         for path, fields in BODIES.values():

@@ -1,6 +1,6 @@
 """Bounds of requests; ``bodies.py`` reads bodies within them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from pyengine.errors import InvalidRequestError
 from pyengine.http.errors import HeadersTooLargeError, TargetTooLongError
@@ -10,76 +10,50 @@ from pyengine.settings.server import ServerConfig, UnknownFields
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Each limit has a clear error behind it.
+    """Each limit has a clear error behind it. Those of :class:`ServerConfig` are as there.
 
     Attributes:
-        idle_seconds: Longest time a client may take to send the head of a request, from the
-            connection, or from the answer before, on; then its connection is closed.
         unread_seconds: Longest time a client may read nothing of what is sent to it; then its
             connection is closed. Not of unix sockets.
         head_bytes: Longest path with its query, and longest headers; more is answered by 414 and
             431.
-        body_bytes: Longest request body; more is answered by 413.
-        body_seconds: Longest time a client may take to send it; more is answered by 408.
-        file_bytes: Longest body with a file; more is answered by 413.
-        file_seconds: Longest time a client may take to send it; more is answered by 408.
+        body_seconds: Longest time a client may take to send a body; more is answered by 408.
+        file_seconds: Longest time a client may take to send a body with a file.
         bodies_bytes: Room for all bodies of one HTTP process that are being read; a large one that
             finds none is answered by 503.
         discard_bytes: How much of a body that is too long, or whose request is refused before, is
             read and thrown away, so that the client gets to read its answer instead of a reset
             connection.
-        prompts: Most prompts in one completions request.
-        choices: Most answers of one request: prompts times ``n``.
-        tools: Most tools of one request.
-        messages: Most messages of one conversation.
-        connections: Connections that one HTTP process serves at once, fewer where the limit of
-            open files is lower. More are turned away by 503, except health checks.
         backlog: Connections that wait to be accepted.
         keep_alive_seconds: How long a stream may be silent before a comment is written to it.
-        page: Whether ``/`` serves the page.
-        drain_seconds: How long running requests get to finish at shutdown.
-        unknown_fields: What becomes of a request's fields that are not known.
-        request_templates: Whether requests may bring chat templates.
     """
 
-    idle_seconds: float = 75.0
     unread_seconds: float = 60.0
     head_bytes: int = 32 << 10
-    body_bytes: int = 4 << 20
     body_seconds: float = 30.0
-    file_bytes: int = 64 << 20
     file_seconds: float = 600.0
     bodies_bytes: int = 256 << 20
     discard_bytes: int = 64 << 20
-    prompts: int = 128
-    choices: int = 128
-    tools: int = 1024
-    messages: int = 10_000
-    connections: int = 8192
     backlog: int = 2048
     keep_alive_seconds: float = 5.0
-    page: bool = True
-    drain_seconds: float = 30.0
-    unknown_fields: UnknownFields = "refuse"
-    request_templates: bool = False
+    idle_seconds: float = ServerConfig.idle_seconds
+    body_bytes: int = ServerConfig.body_bytes
+    file_bytes: int = ServerConfig.file_bytes
+    max_prompts: int = ServerConfig.max_prompts
+    max_choices: int = ServerConfig.max_choices
+    max_tools: int = ServerConfig.max_tools
+    max_messages: int = ServerConfig.max_messages
+    max_connections: int = ServerConfig.max_connections
+    page: bool = ServerConfig.page
+    drain_seconds: float = ServerConfig.drain_seconds
+    unknown_fields: UnknownFields = ServerConfig.unknown_fields
+    trust_request_chat_template: bool = ServerConfig.trust_request_chat_template
 
     @classmethod
     def of(cls, config: ServerConfig) -> "Limits":
         """The limits that a configuration gives."""
-        return cls(
-            idle_seconds=config.idle_seconds,
-            body_bytes=config.body_bytes,
-            file_bytes=config.file_bytes,
-            prompts=config.max_prompts,
-            choices=config.max_choices,
-            tools=config.max_tools,
-            messages=config.max_messages,
-            connections=config.max_connections,
-            drain_seconds=config.drain_seconds,
-            page=config.page,
-            unknown_fields=config.unknown_fields,
-            request_templates=config.trust_request_chat_template,
-        )
+        shared = {field.name for field in fields(cls)} & {field.name for field in fields(config)}
+        return cls(**{name: getattr(config, name) for name in shared})
 
     @property
     def of_files(self) -> "Limits":
@@ -110,9 +84,9 @@ def check_messages(count: int, limits: Limits) -> None:
     Raises:
         InvalidRequestError: Naming ``messages``.
     """
-    if count > limits.messages:
+    if count > limits.max_messages:
         raise InvalidRequestError(
-            f"'messages' may hold {limits.messages} messages, not {count}.", param="messages"
+            f"'messages' may hold {limits.max_messages} messages, not {count}.", param="messages"
         )
 
 
@@ -122,10 +96,10 @@ def check_tools(count: int, limits: Limits) -> None:
     Raises:
         InvalidRequestError: Naming ``tools``, and the option that sets the limit.
     """
-    if count > limits.tools:
+    if count > limits.max_tools:
         raise InvalidRequestError(
-            f"'tools' may hold {limits.tools} tools, not {count}; the server's --max-tools sets "
-            "the limit.",
+            f"'tools' may hold {limits.max_tools} tools, not {count}; the server's --max-tools "
+            "sets the limit.",
             param="tools",
         )
 
@@ -136,11 +110,12 @@ def check_prompts(count: int, n: int, limits: Limits) -> None:
     Raises:
         InvalidRequestError: Naming ``prompt`` or ``n``.
     """
-    if not 1 <= count <= limits.prompts:
+    if not 1 <= count <= limits.max_prompts:
         raise InvalidRequestError(
-            f"'prompt' must hold 1 to {limits.prompts} prompts, not {count}.", param="prompt"
+            f"'prompt' must hold 1 to {limits.max_prompts} prompts, not {count}.", param="prompt"
         )
-    if count * n > limits.choices:
+    if count * n > limits.max_choices:
         raise InvalidRequestError(
-            f"{count} prompts times 'n' of {n} are more than {limits.choices} choices.", param="n"
+            f"{count} prompts times 'n' of {n} are more than {limits.max_choices} choices.",
+            param="n",
         )

@@ -118,7 +118,7 @@ class LocalEndpoints:
     @cached_property
     def _client(self) -> LocalClient:
         # Templates of requests are taken: they are the caller's own.
-        return LocalClient(App(self._engine, Limits(request_templates=True)))
+        return LocalClient(App(self._engine, Limits(trust_request_chat_template=True)))
 
     async def close(self) -> None:
         """Forget what was stored. Idempotent."""

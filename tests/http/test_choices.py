@@ -87,7 +87,7 @@ async def test_seeds_stay_within_their_range(
     assert [each.params.seed for each in engine.asked] == [top, -(2**63)]
 
 
-@pytest.mark.parametrize("limits", [Limits(choices=4)])
+@pytest.mark.parametrize("limits", [Limits(max_choices=4)])
 @pytest.mark.parametrize("n", [0, -1, 5, 1 << 40])
 async def test_limits(http: httpx.AsyncClient, engine: FakeEngine, n: int) -> None:
     for path, prompt in (("chat/completions", "messages"), ("completions", "prompt")):

@@ -174,7 +174,7 @@ async def test_connections_beyond_the_limit_are_answered_over_tls(
 ) -> None:
     await engine.start()
     certificate = Certificate(*map(str, files))
-    limits = Limits(connections=1)
+    limits = Limits(max_connections=1)
     server = HttpServer(engine, port=0, limits=limits, certificate=certificate)
     url = await server.start()
     address = httpx.URL(url)
@@ -246,7 +246,7 @@ async def test_every_name_of_the_model(
 class TestMessages:
     @pytest.fixture
     def limits(self) -> Limits:
-        return Limits(messages=3)
+        return Limits(max_messages=3)
 
     async def test_conversations_have_a_most_of_messages(
         self, engine: FakeEngine, client: openai.AsyncOpenAI

@@ -113,7 +113,7 @@ class HttpServer:
             listener = listen(host, port, self.app.limits.backlog)
         certificate, metrics = self._certificate, self._metrics_listener
         self.url = url_of(listener, host, "http" if certificate is None else "https")
-        connections = connection_limit(self.app.limits.connections)
+        connections = connection_limit(self.app.limits.max_connections)
         self._overflow = Overflow(self.app, listener.dup(), connections, certificate)
         if metrics is None:
             self._ports = [Port(self.app, listener, connections, certificate)]

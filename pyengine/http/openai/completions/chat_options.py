@@ -89,7 +89,7 @@ def own_template(given: str | None, limits: Limits) -> str | None:
     Raises:
         UnsupportedParameterError: The server takes none.
     """
-    if given is not None and not limits.request_templates:
+    if given is not None and not limits.trust_request_chat_template:
         raise UnsupportedParameterError(
             "'chat_template' is not taken: the server was started without "
             "--trust-request-chat-template, so the model's own is used.",

@@ -52,9 +52,9 @@ def check_common(request: GenerationRequest, limits: Limits) -> None:
     Raises:
         InvalidRequestError: Naming the field.
     """
-    if request.n is not None and not 1 <= request.n <= limits.choices:
+    if request.n is not None and not 1 <= request.n <= limits.max_choices:
         raise InvalidRequestError(
-            f"'n' must be from 1 to {limits.choices}, not {request.n}.", param="n"
+            f"'n' must be from 1 to {limits.max_choices}, not {request.n}.", param="n"
         )
     if request.stream_options is not None and not request.stream:
         raise InvalidRequestError(

@@ -27,18 +27,23 @@ class Cost(msgspec.Struct, frozen=True, gc=False):
         cache_byte_seconds: Bytes of its tokens in the KV cache, by how long it held them; each
             request that shares a prefix holds all of it.
         steps: Steps that it took part in.
+        cpu_us: Microseconds of the scheduler's thread by stage: its share of those steps, which all
+            their rows have alike. On the CPU, ``launch`` and ``sample`` are the model's own time.
     """
 
     device_seconds: float
     cache_byte_seconds: float
     steps: int
+    cpu_us: dict[str, float]
 
     def plus(self, other: "Cost") -> "Cost":
         """The sum of both."""
+        stages = self.cpu_us | other.cpu_us
         return Cost(
             self.device_seconds + other.device_seconds,
             self.cache_byte_seconds + other.cache_byte_seconds,
             self.steps + other.steps,
+            {each: self.cpu_us.get(each, 0) + other.cpu_us.get(each, 0) for each in stages},
         )
 
 

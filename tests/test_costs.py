@@ -81,3 +81,20 @@ async def test_a_server_tells_the_cost_where_the_client_asks() -> None:
               if each.startswith("pyengine_request_device_seconds_total")]  # fmt: skip
     sums = told["device_seconds"] + streamed["device_seconds"]
     assert float(line.split()[-1]) == pytest.approx(sums)
+
+
+async def test_costs_add_up_to_the_schedulers_time_by_stage() -> None:
+    async with AsyncEngine(**SETTINGS, max_sequences=8) as engine:
+        params = SamplingParams(max_tokens=100, ignore_eos=True)
+        await engine.generate([1], params, cost=True)  # the steps before are the first's mean
+        before = await engine.telemetry()
+        answers = await asyncio.gather(
+            *(engine.generate([2, number], params, cost=True) for number in range(8))
+        )
+        stages = (await engine.telemetry()).since(before).of_track("scheduler")
+    cost = total_cost(answer.usage for answer in answers)
+    assert cost is not None
+    assert {"admit", "buffer_fill", "launch", "commit", "message"} <= cost.cpu_us.keys()
+    assert not {"idle", "copy_back"} & cost.cpu_us.keys()
+    spent = sum(each.total_ns for each in stages if each.stage in cost.cpu_us) * 1e-3
+    assert sum(cost.cpu_us.values()) == pytest.approx(spent, rel=0.1)

@@ -1,12 +1,15 @@
-"""What a request cost: device time and cache, as the scheduler charges its rows."""
+"""What a request cost: device time, CPU and cache, as the scheduler charges its rows."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypedDict
 
+from pyengine._core import Stage
 from pyengine.completion import Cost
 from pyengine.logprobs import Spelling
 from pyengine.messages import Extension, Submit
 from pyengine.request.features.feature import AnswerPart, Asked, Feature, Options
+
+_WAITS = (Stage.COPY_BACK, Stage.IDLE)
 
 
 class CostExtension(Extension):
@@ -28,6 +31,7 @@ class CostExtra(Extension):
         device_ns: Its share of the device's time.
         cache_byte_us: Bytes of the cache, by how many microseconds it held them.
         steps: Rows that it had.
+        stage_ns: Its share of the scheduler's time, by the number of the stage.
     """
 
     TAG: ClassVar[str] = "cost"
@@ -35,6 +39,7 @@ class CostExtra(Extension):
     device_ns: int
     cache_byte_us: int
     steps: int
+    stage_ns: list[int]
 
 
 class CostKeywords(TypedDict, total=False):
@@ -63,11 +68,16 @@ class Costs(AnswerPart):
 
     def __init__(self, submit: Submit, extension: CostExtension, spelling: Spelling) -> None:
         self._extension = extension
-        self._before = self._cost = Cost(0.0, 0.0, 0)
+        self._before = self._cost = Cost(0.0, 0.0, 0, {})
 
     def receive(self, extra: CostExtra) -> None:
         """Take in what was charged."""
-        here = Cost(extra.device_ns * 1e-9, extra.cache_byte_us * 1e-6, extra.steps)
+        cpu_us = {
+            stage.label: ns * 1e-3
+            for stage, ns in zip(Stage.all(), extra.stage_ns, strict=True)
+            if ns and stage not in _WAITS
+        }
+        here = Cost(extra.device_ns * 1e-9, extra.cache_byte_us * 1e-6, extra.steps, cpu_us)
         self._cost = self._before.plus(here)
 
     def usage(self) -> dict[str, Any]:

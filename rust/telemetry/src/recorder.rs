@@ -54,9 +54,7 @@ impl Recorder {
 
     /// A timeline in `track`.
     pub fn timeline(&self, track: Track) -> Timeline {
-        Timeline {
-            chain: Arc::new(Chain { recorder: Some(self.clone()), track, last: 0.into(), step: 0.into() }),
-        }
+        Timeline { chain: Arc::new(Chain::new(Some(self.clone()), track)) }
     }
 
     /// Records a span.
@@ -120,6 +118,15 @@ struct Chain {
     /// Where the next span begins; 0 while there is no beginning.
     last: AtomicU64,
     step: AtomicU64,
+    /// Nanoseconds of its spans, by stage.
+    spent: [AtomicU64; Stage::ALL.len()],
+}
+
+impl Chain {
+    fn new(recorder: Option<Recorder>, track: Track) -> Self {
+        let spent = std::array::from_fn(|_| 0.into());
+        Self { recorder, track, last: 0.into(), step: 0.into(), spent }
+    }
 }
 
 /// A chain of spans in a track. Clones are the same chain; one thread at a time spans it.
@@ -131,9 +138,7 @@ pub struct Timeline {
 impl Timeline {
     /// A timeline that records nothing.
     pub fn silent() -> Self {
-        Self {
-            chain: Arc::new(Chain { recorder: None, track: Track::Request, last: 0.into(), step: 0.into() }),
-        }
+        Self { chain: Arc::new(Chain::new(None, Track::Request)) }
     }
 
     #[inline]
@@ -157,14 +162,20 @@ impl Timeline {
             self.chain.last.store(0, Relaxed);
             return;
         };
-        let Chain { track, last, step, .. } = &*self.chain;
+        let Chain { track, last, step, spent, .. } = &*self.chain;
         let now = now_ns();
         let start = last.load(Relaxed);
         last.store(now, Relaxed);
         if start != 0 {
-            let step = step.load(Relaxed);
+            let (step, spent) = (step.load(Relaxed), &spent[stage as usize]);
+            spent.store(spent.load(Relaxed) + (now - start), Relaxed);
             recorder.ring.write(Span { stage, track: *track, start, end: now, step });
         }
+    }
+
+    /// The nanoseconds of the chain's spans so far, by stage.
+    pub fn spent(&self) -> [u64; Stage::ALL.len()] {
+        std::array::from_fn(|stage| self.chain.spent[stage].load(Relaxed))
     }
 
     /// Records a span that began at `start` and ends now, beside the chain; returns now. A `start` of 0 (recording was

@@ -1,4 +1,4 @@
-//! What requests cost: their share of the device's time, and the cache that they held.
+//! What requests cost: their share of the device's time and of the scheduler's, and the cache that they held.
 //!
 //! ```text
 //!   step        ├──── 8 ms ────┤   of 64 tokens, 4 of them a row's: the row's request is charged 0.5 ms,
@@ -6,7 +6,8 @@
 //! ```
 //!
 //! A row is charged with its tokens, drafts among them, so that the shares of a step add up to its time. A row whose
-//! request has ended meanwhile is charged to no request. O(1) a row that wants it.
+//! request has ended meanwhile is charged to no request. The scheduler's time from one commit to the next is divided by
+//! the rows of the step; before the first that is charged, it is the mean of the steps so far. O(1) a row that wants it.
 
 use std::ops::Range;
 
@@ -18,6 +19,7 @@ use crate::step::rows::StepRow;
 use crate::step::sequence_table::RequestId;
 use pyengine_base::error::Result;
 use pyengine_messages::{Extension, ExtensionKind, Submit};
+use pyengine_telemetry::{Stage, Timeline};
 use serde::{Deserialize, Serialize};
 
 /// Asks what the request costs.
@@ -40,6 +42,8 @@ pub struct CostExtra {
     pub cache_byte_us: u64,
     /// Rows that it had.
     pub steps: u64,
+    /// Its share of the scheduler's time, by stage.
+    pub stage_ns: Vec<u64>,
 }
 
 impl Extension for CostExtra {
@@ -63,16 +67,40 @@ struct Account {
 
 /// The requests that want to know, and the sums of all that did.
 #[derive(Default)]
-struct Costs {
+pub struct Costs {
     requests: PerRequest<Account>,
     device_ns: u64,
     cache_byte_us: u64,
+    /// The scheduler's.
+    timeline: Option<Timeline>,
+    /// The step that was charged last, what the scheduler had spent then, and the share of each of its rows.
+    step: i64,
+    spent: Stages,
+    share: Stages,
+}
+
+type Stages = [u64; Stage::ALL.len()];
+
+impl Costs {
+    /// Takes the scheduler's time from its timeline.
+    pub fn set_timeline(&mut self, timeline: Timeline) {
+        self.timeline = Some(timeline);
+    }
+
+    /// Finds the share of each row of a step.
+    fn divide(&mut self, step: i64, rows: i64) {
+        let spent = self.timeline.as_ref().map_or(self.spent, Timeline::spent);
+        let parts = ((step - self.step) * rows).max(1) as u64;
+        self.share = std::array::from_fn(|stage| (spent[stage] - self.spent[stage]) / parts);
+        (self.step, self.spent) = (step, spent);
+    }
 }
 
 impl RowFeature for Costs {
     fn begin(&mut self, id: RequestId, submit: &Submit, _tokens: &[u32], _terms: &mut Terms) -> Result<bool> {
         let Some(CostExtension { token_bytes }) = submit.extensions.get()? else { return Ok(false) };
-        let cost = CostExtra { device_ns: 0, cache_byte_us: 0, steps: 0 };
+        let cost =
+            CostExtra { device_ns: 0, cache_byte_us: 0, steps: 0, stage_ns: vec![0; Stage::ALL.len()] };
         self.requests.insert(id, Account { token_bytes, until_ns: 0, held: 0, cost });
         Ok(true)
     }
@@ -84,6 +112,9 @@ impl RowFeature for Costs {
     }
 
     fn take(&mut self, who: Who, results: &StepBuffers<'_>, own: Range<usize>, outbox: &mut Outbox) {
+        if results.header.step_id != self.step {
+            self.divide(results.header.step_id, results.header.num_rows);
+        }
         let Some(account) = self.requests.get_mut(who.id) else { return };
         let &[begun, forwarded, sampling, ended] = &*results.device_times else { return };
         let worked = (forwarded - begun).max(0) + (ended - sampling).max(0);
@@ -95,6 +126,7 @@ impl RowFeature for Costs {
         account.cost.device_ns += device_ns;
         account.cost.cache_byte_us += held;
         account.cost.steps += 1;
+        account.cost.stage_ns.iter_mut().zip(self.share).for_each(|(sum, share)| *sum += share);
         self.device_ns += device_ns;
         self.cache_byte_us += held;
         outbox.extra(who.key, &account.cost);

@@ -7,7 +7,7 @@
 
 pub(super) mod adapters;
 mod closing;
-mod costs;
+pub(super) mod costs;
 mod dry;
 mod grammar_answer;
 pub(super) mod grammars;

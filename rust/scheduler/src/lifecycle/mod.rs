@@ -19,6 +19,7 @@ use super::config::PlannerConfig;
 use super::counters::Counters;
 use super::distributions::Distributions;
 use super::features::Features;
+use super::features::costs::Costs;
 use super::outbox::Outbox;
 use super::queue::Queue;
 use super::queue::requests::Requests;
@@ -70,6 +71,8 @@ impl Lifecycle {
         outbox: Outbox,
         timeline: Timeline,
     ) -> Self {
+        let mut features = Features::new(config, layout);
+        features.get::<Costs>().set_timeline(timeline.clone());
         Self {
             limits: Limits {
                 max_context: config.max_context as u32,
@@ -79,7 +82,7 @@ impl Lifecycle {
             },
             requests: Requests::default(),
             queue: Queue::default(),
-            features: Features::new(config, layout),
+            features,
             outbox,
             counters: Counters::default(),
             distributions: Distributions::default(),

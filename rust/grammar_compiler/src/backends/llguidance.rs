@@ -225,6 +225,9 @@ impl Compiled for Llguidance {
     }
 }
 
+/// Appends the tokens of a text.
+type Split = fn(&Tokens, &[u8], &mut Vec<u32>);
+
 struct State {
     shared: Arc<Shared>,
     parser: Parser,
@@ -266,6 +269,17 @@ impl State {
             self.completion = self.ahead(Parser::completion)?;
         }
         self.completion.as_deref()
+    }
+
+    /// The tokens of the completion by the first of some ways to split texts that gives at most `limit`.
+    fn spelled_within(&mut self, limit: usize, ways: [Split; 2]) -> Option<Vec<u32>> {
+        let tokens = self.shared.tokens.clone();
+        let path = self.completion()?;
+        ways.iter().map(|split| tokens.spelled_by(path, *split).0).find(|spelled| {
+            // A vocabulary may lack tokens for some texts; a special token is one step.
+            let steps: usize = spelled.iter().map(|token| tokens.text_bytes(*token).len().max(1)).sum();
+            steps == path.len() && spelled.len() <= limit
+        })
     }
 
     /// Looks ahead with the parser; `work` leaves it as it was. If that fails, None, and it is never tried again: the
@@ -366,15 +380,7 @@ impl Grammar for State {
         if self.done() {
             return self.broken.is_none().then(Vec::new);
         }
-        let tokens = self.shared.tokens.clone();
-        let path = self.completion()?;
-        let fits = |spelled: &Vec<u32>| {
-            // A vocabulary may lack tokens for some texts; a special token is one step.
-            let steps: usize = spelled.iter().map(|token| tokens.text_bytes(*token).len().max(1)).sum();
-            steps == path.len() && spelled.len() <= limit
-        };
-        let usual = Some(tokens.spelled(path).0).filter(fits);
-        usual.or_else(|| Some(tokens.spelled_by(path, Tokens::fewest).0).filter(fits))
+        self.spelled_within(limit, [Tokens::tokenize, Tokens::fewest])
     }
 
     fn closes_within(&mut self, limit: usize) -> bool {
@@ -383,7 +389,7 @@ impl Grammar for State {
         }
         let bytes = self.ahead(Parser::bytes_to_end).flatten();
         bytes.is_some_and(|bytes| FAR * bytes as usize + ROOM <= limit)
-            || self.closing_tokens(limit).is_some()
+            || self.spelled_within(limit, [Tokens::longest, Tokens::fewest]).is_some()
     }
 
     fn failure(&self) -> Option<&str> {

@@ -186,19 +186,18 @@ impl Tokens {
                 return;
             }
         }
-        out.extend(self.longest(text));
+        self.longest(text, out);
     }
 
-    /// The tokens of a text of which each is the longest that fits, up to bytes that no token has.
-    fn longest<'a>(&'a self, mut text: &'a [u8]) -> impl Iterator<Item = u32> + 'a {
-        std::iter::from_fn(move || {
-            let (token, length) = (!text.is_empty()).then(|| self.trie().prefix_token_id(text))?;
-            let fits = length > 0 && self.text_bytes(token) == &text[..length];
-            fits.then(|| {
-                text = &text[length..];
-                token
-            })
-        })
+    /// Appends the tokens of a text of which each is the longest that fits, up to bytes that no token has.
+    pub(crate) fn longest(&self, mut text: &[u8], out: &mut Vec<u32>) {
+        while let Some((token, length)) = (!text.is_empty()).then(|| self.trie().prefix_token_id(text))
+            && length > 0
+            && self.text_bytes(token) == &text[..length]
+        {
+            out.push(token);
+            text = &text[length..];
+        }
     }
 
     /// Appends the fewest tokens that a text can be split into; nothing if there are none. O(text * longest token).

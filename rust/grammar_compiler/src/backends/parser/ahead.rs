@@ -18,7 +18,7 @@ use llguidance::derivre::NextByte;
 use rustc_hash::FxHashSet;
 
 use super::automaton::Automaton;
-use super::moves::Place;
+use super::place::Place;
 use super::states::States;
 use crate::context::Tokens;
 

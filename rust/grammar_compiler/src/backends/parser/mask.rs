@@ -17,7 +17,7 @@ use super::different::memory::{MemoryId, NOTHING};
 use super::lexer::NO_SET;
 use super::lexer::verdicts::{BehindId, VerdictId};
 use super::lexer::ways::WayOut;
-use super::moves::Place;
+use super::place::Place;
 use super::rows::RowId;
 use super::states::States;
 use super::views::View;

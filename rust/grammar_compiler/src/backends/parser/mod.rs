@@ -26,9 +26,10 @@
 //!
 //!  mask     closing          what may come at a place      how a text ends soonest
 //!     different              what items that must differ can still be, and what is remembered of them
-//!     moves                  places, and how a text goes on from one to the next
+//!     moves                  how a text goes on from one place to the next
 //!     states                 all parts of a grammar's states
 //!
+//!  place                     where a text has come to
 //!  views                     of rows: what their masks depend on
 //!  rows                      Earley's
 //!  lexer                     its states, and what they say of all tokens
@@ -42,6 +43,7 @@ mod different;
 mod lexer;
 mod mask;
 mod moves;
+mod place;
 mod rows;
 mod rules;
 mod states;

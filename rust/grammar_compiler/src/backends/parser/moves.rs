@@ -1,25 +1,15 @@
 //! How a text goes on from a place: by a byte, by a token, over the end of a lexeme.
 
-use llguidance::derivre::{NextByte, StateID};
+use llguidance::derivre::NextByte;
 use llguidance::toktrie::TokTrie;
 
 use super::different::memory::{MemoryId, NOTHING, Stage};
 use super::lexer::{Move, SetId};
+use super::place::Place;
 use super::rows::RowId;
 use super::states::States;
 use crate::context::Tokens;
 use crate::trie::Reader;
-
-/// Where a text has come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Place {
-    pub row: RowId,
-    pub state: StateID,
-    /// A lexeme has begun.
-    pub pending: bool,
-    /// What is remembered of an array of different items.
-    pub memory: MemoryId,
-}
 
 impl States {
     /// The place before any text.

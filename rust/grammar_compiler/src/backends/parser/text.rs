@@ -5,7 +5,8 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 
 use super::automaton::Automaton;
-use super::moves::{AnyToken, Place, Walk};
+use super::moves::{AnyToken, Walk};
+use super::place::Place;
 use super::states::States;
 use crate::context::{Step, Tokens};
 use pyengine_grammar::masks::Mask;

@@ -12,7 +12,7 @@ use anyhow::Result;
 use rustc_hash::FxHashSet;
 
 use super::automaton::Automaton;
-use super::moves::Place;
+use super::place::Place;
 use super::states::States;
 use crate::context::Tokens;
 

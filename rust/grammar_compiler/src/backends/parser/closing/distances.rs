@@ -48,7 +48,7 @@ impl Distances {
             lexemes.zip(is_empty).map(|(length, empty)| if empty { 0 } else { length.unwrap_or(NEVER) });
         let mut made = Self {
             symbols: symbols.collect(),
-            rest: vec![NEVER; rules.elements.len()],
+            rest: rules.elements.iter().map(|one| if one.symbol == END { 0 } else { NEVER }).collect(),
             members: (0..rules.symbols.len() as u32).map(|symbol| Members::of(rules, symbol)).collect(),
         };
         while made.relax(rules) {}
@@ -59,13 +59,12 @@ impl Distances {
     fn relax(&mut self, rules: &Rules) -> bool {
         let mut changed = false;
         for (at, element) in rules.elements.iter().enumerate().rev() {
-            let first = match element.symbol {
-                END => 0,
+            let own = match element.symbol {
+                END => continue,
                 symbol if element.parameter.needs_param() => self.symbols[symbol as usize],
                 symbol => self.of(rules, symbol, element.parameter.eval(ParamValue(0)).0, DEPTH),
             };
-            let behind = if element.symbol == END { 0 } else { self.rest[at + 1] };
-            let rest = first.saturating_add(behind).min(NEVER);
+            let rest = own.saturating_add(self.rest[at + 1]).min(NEVER);
             changed |= rest != self.rest[at];
             self.rest[at] = rest;
         }
@@ -82,11 +81,6 @@ impl Distances {
             }
         }
         changed
-    }
-
-    /// About how many bytes they hold.
-    pub fn memory(&self) -> usize {
-        4 * self.rest.len() + 12 * self.symbols.len() + 2_000 * self.members.iter().flatten().count()
     }
 
     /// The distance from a place to the end of its rule, for an item with a parameter.

@@ -1,12 +1,8 @@
 //! The nearest ends of lexemes: how few bytes end what has begun, and which.
 //!
-//! ```text
-//!  state ─ a ─► state ─ a ─► ... ─ " ─► ended: {string}       where one lexeme alone may end, each state of the way has
-//!     5          4             1                              what is left of the same text
-//! ```
-//!
-//! A breadth-first search, O(states until the end * classes of bytes), once for a state. Plain characters come first, and
-//! others where those lead nowhere; all where that finds none.
+//! A breadth-first search, O(states until the end * classes of bytes), once for a state; where one lexeme alone may end, all
+//! states on the way know theirs by it. Plain characters come first, and others where those lead nowhere; all where that
+//! finds none.
 
 use std::sync::Arc;
 

@@ -10,12 +10,13 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 
 use super::costs::steps;
 use super::ends::End;
-use crate::backends::parser::moves::Place;
+use crate::backends::parser::place::Place;
 use crate::backends::parser::states::States;
 use crate::context::{Step, Tokens};
 
@@ -35,7 +36,7 @@ struct Reached {
     place: Place,
     /// Where it came from, and by what.
     before: usize,
-    steps: Vec<Step>,
+    steps: Arc<[Step]>,
 }
 
 impl States {
@@ -68,33 +69,45 @@ impl States {
         let first = self.bytes_to_end(tokens, place).filter(|bytes| *bytes <= MAX_BYTES)?;
         self.max_made += ITEMS_PER_BYTE * first as usize;
         let haste = if self.rules.remembers { HASTE } else { 1 };
-        let mut reached = vec![Reached { place, before: 0, steps: Vec::new() }];
+        let mut reached = vec![Reached { place, before: 0, steps: Arc::default() }];
         // Of those that are as near, the one that has come farthest.
         let mut open = BinaryHeap::from([(Reverse(first), 0u32, Reverse(0usize))]);
         let mut known: FxHashSet<Place> = FxHashSet::default();
-        while let Some((_, length, Reverse(at))) = open.pop() {
-            let place = reached[at].place;
-            if !known.insert(place) {
+        while let Some((_, length, Reverse(mut at))) = open.pop() {
+            let here = reached[at].place;
+            if !known.insert(here) {
                 continue;
             }
-            if self.accepts(place) {
-                let way = std::iter::successors(Some(at), |at| (*at > 0).then(|| reached[*at].before));
-                let parts: Vec<_> = way.map(|at| &reached[at].steps).collect();
-                return Some(parts.into_iter().rev().flatten().copied().collect());
+            if self.costs.ways.contains_key(&here) || self.accepts(here) {
+                // The rest of what has begun is not kept: each of its bytes has another.
+                let (mut way, mut from) = (Vec::new(), here);
+                while at > 0 {
+                    let Reached { place: next, before, steps } = reached.swap_remove(at);
+                    match before {
+                        0 => (way, from) = (steps.to_vec(), next),
+                        _ => _ = self.costs.ways.insert(reached[before].place, (steps, next)),
+                    }
+                    at = before;
+                }
+                while let Some((steps, next)) = self.costs.ways.get(&from) {
+                    way.extend_from_slice(steps);
+                    from = *next;
+                }
+                return Some(way);
             }
             if known.len() > MAX_PLACES.max(first as usize) || self.check().is_err() {
                 return None;
             }
-            for steps in self.continuations(place) {
+            for steps in self.continuations(here) {
                 let step = |place, step: &Step| match *step {
                     Step::Byte(byte) => self.push(place, byte),
                     Step::Special(token) => self.take(tokens, place, token),
                 };
-                let Some(place) = steps.iter().try_fold(place, step) else { continue };
+                let Some(next) = steps.iter().try_fold(here, step) else { continue };
                 let length = length + steps.len() as u32;
-                if let Some(cost) = self.bytes_to_end(tokens, place).filter(|cost| *cost <= MAX_BYTES) {
+                if let Some(cost) = self.bytes_to_end(tokens, next).filter(|cost| *cost <= MAX_BYTES) {
                     open.push((Reverse(length + haste * cost), length, Reverse(reached.len())));
-                    reached.push(Reached { place, before: at, steps });
+                    reached.push(Reached { place: next, before: at, steps });
                 }
             }
         }
@@ -102,7 +115,7 @@ impl States {
     }
 
     /// What may come next on the way to an end: the rest of a lexeme, or a whole one.
-    fn continuations(&mut self, place: Place) -> Vec<Vec<Step>> {
+    fn continuations(&mut self, place: Place) -> Vec<Arc<[Step]>> {
         let mut texts = Vec::new();
         if place.pending {
             texts = self.different(place);
@@ -111,13 +124,14 @@ impl States {
         }
         let mut lexemes = Vec::new();
         if let Some(place) = self.flushed(place) {
-            let item = self.unused_item(place);
-            texts.extend(if item.is_none() { self.different(place) } else { Vec::new() });
             let nearest = self.costs.nearest(&self.rules, &self.rows, place.row);
-            lexemes.extend(nearest.iter().map(|(_, lexeme)| *lexeme));
-            if let Some((text, set)) = item {
-                texts.push(text);
-                lexemes.retain(|lexeme| !self.lexer.set(set).contains(lexeme));
+            lexemes = nearest.iter().map(|(_, lexeme)| *lexeme).collect();
+            match self.unused_item(place) {
+                None => texts.extend(self.different(place)),
+                Some((text, set)) => {
+                    texts.push(text);
+                    lexemes.retain(|lexeme| !self.lexer.set(set).contains(lexeme));
+                }
             }
         }
         let lexemes = lexemes.into_iter().filter_map(|lexeme| self.costs.lexemes[lexeme as usize].clone());

@@ -22,7 +22,7 @@ use rustc_hash::FxHashSet;
 use super::memory::NOTHING;
 use super::values::Begun;
 use crate::backends::parser::lexer::Move;
-use crate::backends::parser::moves::Place;
+use crate::backends::parser::place::Place;
 use crate::backends::parser::states::States;
 use crate::context::Tokens;
 use crate::trie::Reader;

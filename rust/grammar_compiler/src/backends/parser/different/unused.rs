@@ -8,7 +8,7 @@ use super::memory::Stage;
 use super::texts::TextsByLength;
 use super::values::Json;
 use crate::backends::parser::lexer::SetId;
-use crate::backends::parser::moves::Place;
+use crate::backends::parser::place::Place;
 use crate::backends::parser::states::States;
 
 /// Texts that are tried for an item, besides those that have come.

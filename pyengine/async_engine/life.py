@@ -246,8 +246,7 @@ class EngineLife:
     async def metrics(self, *, recorded: bool = False) -> Report:
         """All counters, distributions and times, taken at one moment between two steps.
 
-        With ``recorded``, also the requests and steps that ended since the last call that wanted
-        them. The first such call begins the recording.
+        With ``recorded``, also what ended since the last such call; the first begins a recording.
         """
         return await self.connection.connected().report(recorded=recorded)
 

@@ -5,6 +5,7 @@ from typing import Any
 from rich.table import Table
 
 from pyengine.benchmark.result import MEASURES, PERCENTILES
+from pyengine.profiling.table import columns
 
 _ROWS = (
     ("requests", "completed", ",.0f"),
@@ -18,13 +19,8 @@ _ROWS = (
 
 def table(results: list[dict[str, Any]]) -> Table:
     """``results`` side by side."""
-    shown = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    shown.add_column("")
-    for each in results:
-        limit = each["max_concurrency"]
-        shown.add_column(
-            each["url"] + ("" if limit is None else f", {limit}"), justify="right", overflow="fold"
-        )
+    limits = ((each["url"], each["max_concurrency"]) for each in results)
+    shown = columns("", (url + ("" if limit is None else f", {limit}") for url, limit in limits))
     for name, key, form in _ROWS:
         if any(each[key] for each in results):
             shown.add_row(name, *(_written(each[key], form) for each in results))

@@ -7,8 +7,6 @@ import click
 from pyengine.cli.attached import ask
 from pyengine.cli.terminal import working
 
-PERIOD_S = 0.25
-
 
 @click.command(short_help="Record what a server is asked for, without text, to replay it.")
 @click.argument("url")
@@ -31,22 +29,21 @@ def record(url: str, file: Path, seconds: float, api_key: str | None) -> None:
     """
     import time
 
+    from pyengine.profiling.observe import PERIOD_S
     from pyengine.profiling.recording import RecordAnswer, Recording
 
-    recording = Recording()
+    def take(path: str) -> RecordAnswer:
+        return ask(url, path, api_key, 30, RecordAnswer)
 
-    def take() -> None:
-        recording.add(ask(url, recording.path, api_key, 30, RecordAnswer))
-
-    take()
+    recording = Recording(take("/debug/record"))
     end = time.monotonic() + seconds
     try:
         with working(f"recording {url} for {seconds:g} s; Ctrl-C ends it"):
             while (left := end - time.monotonic()) > 0:
                 time.sleep(min(left, PERIOD_S))
-                take()
+                recording.add(take(recording.path))
     except KeyboardInterrupt:
-        take()
+        recording.add(take(recording.path))
     finally:
         with file.open("wb") as lines:
             lines.writelines(recording.lines())

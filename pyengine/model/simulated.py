@@ -30,7 +30,7 @@ from pyengine.model.batch import NO_TOKEN, BufferRing, StepBuffers
 from pyengine.model.progress import Progress
 from pyengine.model.runner import ModelInfo
 from pyengine.model.spec import describe, make_layout
-from pyengine.model.step_model import StepModel
+from pyengine.model.step_model import StepModel, Timed, first_line
 from pyengine.settings.config import EngineConfig
 from pyengine.telemetry.experts import ExpertLoad
 
@@ -166,7 +166,7 @@ class SimulatedRunner:
             step_ms=config.simulated_step_ms,
             acceptance=config.simulated_acceptance,
             draft_ms=config.simulated_draft_ms,
-            step_model=None if model is None else StepModel.read(Path(model)),
+            step_model=None if model is None else first_line(Path(model), Timed).step_model,
             tokens=printable_tokens(spec.info),
         )
 

@@ -13,11 +13,8 @@ from pyengine.errors import ConfigError
 from pyengine.model.batch import StepBuffers
 
 Line = TypeVar("Line")
-_SHARES = 64
-"""Shares of a group of steps of which the spread has the mean."""
-
-_GOLDEN = (5**0.5 - 1) / 2
-"""Multiples of it, without their whole part, are spread evenly, however many there are."""
+_SHARES = 64  # of a group of steps; the spread has the mean of each
+_GOLDEN = (5**0.5 - 1) / 2  # its multiples, without their whole part, are spread evenly
 
 
 class StepModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,15 +67,6 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
             spread=[[round(float(share.mean()), 4) for share in each] for each in shares],
         )
 
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """The model in a recording of ``pyengine record``.
-
-        Raises:
-            ConfigError: There is none.
-        """
-        return first_line(path, _Heading).step_model
-
     def duration_ns(self, buffers: StepBuffers) -> int:
         """Nanoseconds that the step in ``buffers`` takes. O(rows)."""
         rows = buffers.num_rows
@@ -89,7 +77,9 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
         return round(1000 * time_us * self.spread[group][int(place * len(self.spread[group]))])
 
 
-class _Heading(msgspec.Struct):
+class Timed(msgspec.Struct):
+    """The part of a recording's first line that the simulated device needs."""
+
     step_model: StepModel
 
 

@@ -31,6 +31,10 @@ from pyengine.profiling.report import ProfileReport, ReplayPoint, SweepPoint
 from pyengine.profiling.workload import Trace, Workload, arrivals, read_trace
 from pyengine.settings.config import EngineConfig
 
+RECORDED_LIMITS = (
+    "max_sequences", "max_tokens_per_step", "max_context", "block_size", "num_blocks",
+)  # fmt: skip
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileOptions:
@@ -159,7 +163,11 @@ async def _profile_trace(options: ProfileOptions) -> tuple[ProfileReport, Observ
     assert options.trace is not None
     trace = read_trace(options.trace, options.limit)
     heading = first_line(options.trace, Heading) if options.replay else None
-    config = _fitted(options, options.sequences) if heading is None else _recorded(options, heading)
+    if heading is None:
+        config = _fitted(options, options.sequences)
+    else:
+        limits = {name: getattr(heading.engine, name) for name in RECORDED_LIMITS}
+        config = replace(options.config, **limits)
     what_if = {changes: _changed(config, changes) for changes in options.what_if}
     offered = await _offered(options, config, trace)
     observation, jobs = offered.observation, offered.workload.jobs
@@ -230,19 +238,6 @@ async def _offered(
     answered = sum(task.done() and not task.cancelled() for task in readers.tasks)
     observation = replace(observation, seconds=seconds, spans=spans)
     return _Offered(workload, observation, readers.tokens, answered, info.num_blocks)
-
-
-def _recorded(options: ProfileOptions, heading: Heading) -> EngineConfig:
-    """The configuration with the limits and the cache of the engine that was recorded."""
-    engine = heading.engine
-    return replace(
-        options.config,
-        max_sequences=engine.max_sequences,
-        max_tokens_per_step=engine.max_tokens_per_step,
-        max_context=engine.max_context,
-        block_size=engine.block_size,
-        num_blocks=engine.num_blocks,
-    )
 
 
 def _changed(config: EngineConfig, text: str) -> tuple[EngineConfig, int]:

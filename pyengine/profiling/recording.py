@@ -72,10 +72,9 @@ class Heading(msgspec.Struct, frozen=True, kw_only=True):
 class Recording:
     """A recording that goes on: each answer of the server is added."""
 
-    def __init__(self) -> None:
-        """Nothing was recorded yet."""
-        self._first: RecordAnswer | None = None
-        self._last: RecordAnswer | None = None
+    def __init__(self, first: RecordAnswer) -> None:
+        """Nothing was recorded yet: ``first`` began it."""
+        self._first = self._last = first
         self._requests: list[RecordedRequest] = []
         self._steps: list[tuple[int, int, int, int]] = []
         self._spans: list[bytes] = []
@@ -86,12 +85,12 @@ class Recording:
         Raises:
             ConfigError: Another client took a part of the recording, or the engine was replaced.
         """
-        if self._last is not None and answer.recorded.since_ns != self._last.recorded.until_ns:
+        if answer.recorded.since_ns != self._last.recorded.until_ns:
             raise ConfigError(
                 "a part of the recording is lost: another client records this server, its engine "
                 "was replaced, or this command was too slow"
             )
-        self._first, self._last = self._first or answer, answer
+        self._last = answer
         self._requests += answer.recorded.requests
         self._steps += answer.recorded.steps
         self._spans.append(answer.spans)
@@ -101,12 +100,10 @@ class Recording:
     @property
     def path(self) -> str:
         """Where the server has the next answer."""
-        return "/debug/record" + (f"?since={self._last.number}" if self._last else "")
+        return f"/debug/record?since={self._last.number}"
 
     def summary(self) -> str:
         """What it has, for its user."""
-        assert self._first is not None
-        assert self._last is not None
         drafted = self._last.accepted_drafts - self._first.accepted_drafts
         others = [
             (self._last.running, "requests had not ended and are left out"),
@@ -117,8 +114,6 @@ class Recording:
 
     def lines(self) -> Iterator[bytes]:
         """The lines of the file."""
-        assert self._first is not None
-        assert self._last is not None
         engine, last = self._last.engine, self._last.recorded
         spans: Spans = np.frombuffer(b"".join(self._spans), SPAN)
         begun_ns = self._first.recorded.until_ns

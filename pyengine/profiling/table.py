@@ -1,5 +1,7 @@
 """Reports in the terminal: one profile, or two side by side."""
 
+from collections.abc import Iterable
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -46,9 +48,18 @@ def table(report: ProfileReport) -> RenderableType:
         )
         before = row.track
     parts: list[RenderableType] = [_headline(report), Text(), rows, Text(), *_notes(report)]
-    for points, columns in ((report.sweep, _sweep), (report.replays, _replays)):
-        parts += [Text(), columns(report)] if points else []
+    for points, shown in ((report.sweep, _sweep), (report.replays, _replays)):
+        parts += [Text(), shown(report)] if points else []
     return Group(*parts)
+
+
+def columns(first: str, names: Iterable[str]) -> Table:
+    """A table without rows: a column of labels, and one of numbers for each name."""
+    rows = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    rows.add_column(first)
+    for name in names:
+        rows.add_column(name, justify="right", overflow="fold")
+    return rows
 
 
 def explained(report: ProfileReport) -> RenderableType:
@@ -163,10 +174,7 @@ def _host(report: ProfileReport, host: HostReport) -> str:
 
 def _sweep(report: ProfileReport) -> RenderableType:
     """The points of a sweep as columns."""
-    rows = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    rows.add_column("sequences")
-    for point in report.sweep:
-        rows.add_column(f"{point.sequences:,}", justify="right")
+    rows = columns("sequences", (f"{point.sequences:,}" for point in report.sweep))
     rows.add_row("exposed", *(f"{point.exposed_cpu_ratio:.3%}" for point in report.sweep))
     rows.add_row("tokens/s", *(f"{point.tokens_per_second:,.0f}" for point in report.sweep))
     rows.add_row("step ms, mean", *(f"{point.step_ms:.3f}" for point in report.sweep))
@@ -179,10 +187,7 @@ def _sweep(report: ProfileReport) -> RenderableType:
 
 def _replays(report: ProfileReport) -> RenderableType:
     """What clients saw, as it was recorded and in each replay, as columns."""
-    rows = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    rows.add_column("")
-    for point in report.replays:
-        rows.add_column(point.name, justify="right", overflow="fold")
+    rows = columns("", (point.name for point in report.replays))
     for label, field in (("first token", "first_token_ms"), ("next token", "next_token_ms")):
         for share in ("p50", "p99"):
             found = (getattr(point, field) for point in report.replays)
@@ -193,10 +198,7 @@ def _replays(report: ProfileReport) -> RenderableType:
 
 def comparison(old: ProfileReport, new: ProfileReport) -> RenderableType:
     """The changes from ``old`` to ``new``: stats, then stages by how much they changed."""
-    rows = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    rows.add_column("")
-    for name in ("before", "after", "change"):
-        rows.add_column(name, justify="right")
+    rows = columns("", ("before", "after", "change"))
     for name, before, after, form in [
         ("exposed CPU ratio", old.exposed_cpu_ratio, new.exposed_cpu_ratio, ".4f"),
         ("tokens/s", old.tokens_per_second, new.tokens_per_second, ",.1f"),

@@ -97,15 +97,11 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
         stages = []
         for total in self.stages:
             old = before.get((total.track, total.stage), nothing)
-            stages.append(
-                StageTotal(
-                    total.track,
-                    total.stage,
-                    total.count - old.count,
-                    total.exposed_ns - old.exposed_ns,
-                    total.overlapped_ns - old.overlapped_ns,
-                )
-            )
+            exposed, overlapped = (
+                total.exposed_ns - old.exposed_ns, total.overlapped_ns - old.overlapped_ns
+            )  # fmt: skip
+            grown = total.count - old.count
+            stages.append(StageTotal(total.track, total.stage, grown, exposed, overlapped))
         return Totals(
             self.wall_ns - earlier.wall_ns,
             self.busy_ns - earlier.busy_ns,

@@ -36,7 +36,6 @@ async def _recorded() -> list[bytes]:
     engine = AsyncEngine(**SETTINGS)
     server = HttpServer(engine, port=0)
     await server.start()
-    recording = Recording()
     try:
         await engine.start()
         async with (
@@ -44,9 +43,9 @@ async def _recorded() -> list[bytes]:
             openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client,
         ):
 
-            async def take() -> None:
-                answer = (await http.get(recording.path)).raise_for_status().content
-                recording.add(msgspec.json.decode(answer, type=RecordAnswer))
+            async def take(path: str) -> RecordAnswer:
+                answer = (await http.get(path)).raise_for_status().content
+                return msgspec.json.decode(answer, type=RecordAnswer)
 
             async def ask(prompt: list[int], tokens: int, **options: Any) -> None:
                 await client.completions.create(
@@ -55,27 +54,20 @@ async def _recorded() -> list[bytes]:
                 )  # fmt: skip
 
             await ask([7, 8, 9], 2)  # before the recording
-            await take()
+            recording = Recording(await take("/debug/record"))
             await ask([*SHARED, 400], 5)
             await ask([*SHARED, 401, 402], 6)
             await ask([500, *SHARED], 7, priority=3, top_k=40)
-            await take()
+            recording.add(await take(recording.path))
             assert "3 requests" in recording.summary()
-            stranger = (await http.get("/debug/record")).content
-            await take_fails(recording, stranger, http)
+            assert (await take("/debug/record")).recorded.requests == []  # another client's
+            with pytest.raises(ConfigError, match="another client"):
+                recording.add(await take(recording.path))
             assert (await http.get("/debug/record?since=x")).status_code == 400
         return list(recording.lines())
     finally:
         await server.stop(0)
         await engine.close()
-
-
-async def take_fails(recording: Recording, stranger: bytes, http: httpx.AsyncClient) -> None:
-    """What another client took is missing in the answer after it."""
-    assert msgspec.json.decode(stranger, type=RecordAnswer).recorded.requests == []
-    answer = msgspec.json.decode((await http.get(recording.path)).content, type=RecordAnswer)
-    with pytest.raises(ConfigError, match="another client"):
-        recording.add(answer)
 
 
 def test_a_recording_has_lengths_and_equal_beginnings_and_no_token(day: Path) -> None:

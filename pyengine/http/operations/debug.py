@@ -63,22 +63,18 @@ async def record(exchange: "Exchange") -> None:
     from pyengine.telemetry.spans import SPAN
 
     engine = exchange.service.require_ready()
-    since = _number(parse_qs(exchange.scope.query_string).get("since", [""])[-1])
+    since = parse_qs(exchange.scope.query_string).get("since", [""])[-1]
+    if since and not (since.isdecimal() and len(since) < 20):
+        raise InvalidRequestError(f"'since' must be a number, not {since[:100]!r}.", param="since")
     report = await engine.metrics(recorded=True)
     recorded = msgspec.msgpack.decode(report.recorded, type=Recorded)
-    packed, number = engine.recorder.read(engine.recorder.recorded if since is None else since)
+    packed, number = engine.recorder.read(int(since) if since else engine.recorder.recorded)
     spans = np.frombuffer(packed, SPAN)
     waits = spans[np.isin(spans["stage"], [int(Stage.FIRST_TOKEN), int(Stage.NEXT_TOKEN)])]
     running = report.stats["running"] + report.stats["waiting"]
     accepted = sum(drafts.accepted for drafts in proposers(report.stats))
     answer = RecordAnswer(recorded, waits.tobytes(), number, running, accepted, engine.info)
     exchange.reply(msgspec.json.encode(answer))
-
-
-def _number(text: str) -> int | None:
-    if text and not (text.isdecimal() and len(text) < 20):
-        raise InvalidRequestError(f"'since' must be a number, not {text[:100]!r}.", param="since")
-    return int(text) if text else None
 
 
 def _seconds(text: str) -> float:

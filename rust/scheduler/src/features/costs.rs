@@ -72,7 +72,7 @@ pub struct Costs {
     device_ns: u64,
     cache_byte_us: u64,
     /// The scheduler's.
-    timeline: Option<Timeline>,
+    pub timeline: Option<Timeline>,
     /// The step that was charged last, what the scheduler had spent then, and the share of each of its rows.
     step: i64,
     spent: Stages,
@@ -82,11 +82,6 @@ pub struct Costs {
 type Stages = [u64; Stage::ALL.len()];
 
 impl Costs {
-    /// Takes the scheduler's time from its timeline.
-    pub fn set_timeline(&mut self, timeline: Timeline) {
-        self.timeline = Some(timeline);
-    }
-
     /// Finds the share of each row of a step.
     fn divide(&mut self, step: i64, rows: i64) {
         let spent = self.timeline.as_ref().map_or(self.spent, Timeline::spent);

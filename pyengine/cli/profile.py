@@ -185,15 +185,13 @@ def _replay(given: dict[str, Any]) -> None:
 def _measure(
     model: str | None, given: dict[str, Any]
 ) -> "tuple[ProfileReport, Spans, list[Sample]]":
+    from dataclasses import fields
+
     import uvloop
 
     from pyengine.profiling.profile import ProfileOptions
     from pyengine.profiling.profile import profile as run
 
-    names = (
-        "placement", "sequences", "seconds", "prompt_tokens", "trace", "rate_scale", "limit",
-        "clip", "busy_loop", "sampled", "sweep", "what_if",
-    )  # fmt: skip
     config = engine_config(model, given, MODE)
     grammar = None
     if (wanted := given["grammar"]) is not None:
@@ -202,13 +200,10 @@ def _measure(
         grammar = (wanted, grammars(wanted))
     from pyengine.profiling.vocabulary import with_tokenizer
 
+    names = {field.name for field in fields(ProfileOptions)} & given.keys()
     with with_tokenizer(config, given["tokenizer"]) as config:
-        options = ProfileOptions(
-            config=config,
-            grammar=grammar,
-            replay=given["replay"] is not None,
-            **{name: given[name] for name in names},
-        )
+        own = {"config": config, "grammar": grammar, "replay": given["replay"] is not None}
+        options = ProfileOptions(**{name: given[name] for name in names} | own)
         runs = 1 + options.busy_loop + len(options.sweep) + len(options.what_if)
         with working(f"starting an engine and measuring it for {options.seconds:g} s, {runs} x"):
             report, observation = uvloop.run(run(options))

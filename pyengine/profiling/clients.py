@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import PyengineError
@@ -32,13 +33,8 @@ class Readers:
 
     async def read(self, job: Job, seed: int) -> None:
         """Offer one job and read its stream to the end. No two that run have the same seed."""
-        params = SamplingParams(
-            max_tokens=job.answer_tokens,
-            ignore_eos=True,
-            stop=STOP_STRINGS,
-            seed=seed,
-            **job.sampling,
-        )
+        rules: dict[str, Any] = {"stop": STOP_STRINGS, "seed": seed, **job.sampling}
+        params = SamplingParams(max_tokens=job.answer_tokens, ignore_eos=True, **rules)
         grammar = self.grammars[seed % len(self.grammars)] if self.grammars else None
         got = 0
         engine = self.engines[seed % len(self.engines)]

@@ -136,8 +136,8 @@ class ReplayPoint(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, name: str, spans: Spans) -> Self:
         """The waits among ``spans``."""
-        first, following = Stage.FIRST_TOKEN, Stage.NEXT_TOKEN
-        return cls(name, Latency.of(spans, first), Latency.of(spans, following))
+        waits = (Latency.of(spans, stage) for stage in (Stage.FIRST_TOKEN, Stage.NEXT_TOKEN))
+        return cls(name, *waits)
 
 
 class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):

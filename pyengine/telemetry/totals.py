@@ -77,13 +77,7 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
         """The totals of ``accountant`` now. Any thread."""
         stats = accountant.totals()
         return cls(
-            stats["wall_ns"],
-            stats["busy_ns"],
-            stats["steps"],
-            stats["steps_ns"],
-            stats["step_histogram"],
-            stats["spans"],
-            stats["lost"],
+            *(stats[name] for name in cls.__struct_fields__[:7]),
             span_cost_ns,
             [StageTotal(*stage) for stage in stats["stages"]],
             HostUse.of_engine(),

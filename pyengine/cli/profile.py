@@ -202,8 +202,9 @@ def _measure(
 
     names = {field.name for field in fields(ProfileOptions)} & given.keys()
     with with_tokenizer(config, given["tokenizer"]) as config:
-        own = {"config": config, "grammar": grammar, "replay": given["replay"] is not None}
-        options = ProfileOptions(**{name: given[name] for name in names} | own)
+        chosen = {name: given[name] for name in names}
+        chosen.update(config=config, grammar=grammar, replay=given["replay"] is not None)
+        options = ProfileOptions(**chosen)
         runs = 1 + options.busy_loop + len(options.sweep) + len(options.what_if)
         with working(f"starting an engine and measuring it for {options.seconds:g} s, {runs} x"):
             report, observation = uvloop.run(run(options))

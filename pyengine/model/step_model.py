@@ -71,7 +71,7 @@ class StepModel(msgspec.Struct, frozen=True, kw_only=True):
         """Nanoseconds that the step in ``buffers`` takes. O(rows)."""
         rows = buffers.num_rows
         seen = int(np.diff(buffers.query_start[: rows + 1]) @ buffers.kv_length[:rows].astype(int))
-        time_us = sum(map(mul, self.costs_us, (1, rows, buffers.num_tokens, seen)))
+        time_us: float = sum(map(mul, self.costs_us, (1, rows, buffers.num_tokens, seen)))
         group = min(bisect_left(self.up_to_us, time_us), len(self.spread) - 1)
         place = buffers.step_id * _GOLDEN % 1.0
         return round(1000 * time_us * self.spread[group][int(place * len(self.spread[group]))])

@@ -248,7 +248,7 @@ def _changed(config: EngineConfig, text: str) -> tuple[EngineConfig, int]:
     """
     try:
         parts = (part.partition("=") for part in text.split(","))
-        changes = {name: int(number) for name, _, number in parts}
+        changes: dict[str, Any] = {name: int(number) for name, _, number in parts}
         replicas = changes.pop("replicas", 1)
         if replicas < 1:
             raise ValueError

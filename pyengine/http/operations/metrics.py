@@ -8,6 +8,7 @@ workers answer alike. While the engine does not answer, a scrape has only what i
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partialmethod
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -266,36 +267,21 @@ class EngineCollector(Collector):
             "spans_lost", "Spans overwritten before they were read.", [((), totals.lost)]
         )
 
-    def _gauge(
-        self,
-        name: str,
-        text: str,
-        samples: Iterable[tuple[tuple[str, ...], float]],
-        labels: Sequence[str] = (),
-    ) -> Metric:
-        return self._family(GaugeMetricFamily, name, text, samples, labels)
-
-    def _counter(
-        self,
-        name: str,
-        text: str,
-        samples: Iterable[tuple[tuple[str, ...], float]],
-        labels: Sequence[str] = (),
-    ) -> Metric:
-        return self._family(CounterMetricFamily, name, text, samples, labels)
-
     def _family(
         self,
         kind: Callable[..., GaugeMetricFamily | CounterMetricFamily],
         name: str,
         text: str,
         samples: Iterable[tuple[tuple[str, ...], float]],
-        labels: Sequence[str],
+        labels: Sequence[str] = (),
     ) -> Metric:
         family = kind(f"pyengine_{name}", text, labels=["model_name", *labels])
         for values, value in samples:
             family.add_metric([self._model, *values], value)
         return family
+
+    _gauge = partialmethod(_family, GaugeMetricFamily)
+    _counter = partialmethod(_family, CounterMetricFamily)
 
     def _histogram(
         self, name: str, text: str, bounds: Sequence[float], counts: Sequence[int], total: float

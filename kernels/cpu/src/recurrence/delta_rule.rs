@@ -56,25 +56,12 @@ pub struct DeltaRuleInputs<'a, T> {
 
 impl DeltaRule<'_> {
     /// Takes every token of the step into its row's state, and writes what it reads to `out`,
-    /// \[tokens, heads * value dim\].
+    /// \[tokens, heads * value dim\], by the kernels of an instruction set.
     ///
     /// # Panics
     /// A slice is shorter than the step needs; see [`States::check`] and [`Place::fits`].
-    pub fn run<T: Element>(
-        &self,
-        threads: &Threads,
-        states: &States<'_>,
-        pool: &Pool<'_>,
-        place: Place,
-        inputs: &DeltaRuleInputs<'_, T>,
-        out: &mut [T],
-    ) {
-        self.run_by(InstructionSet::best(), threads, states, pool, place, inputs, out);
-    }
-
-    /// The same with a given instruction set.
     #[allow(clippy::too_many_arguments)]
-    pub(super) fn run_by<T: Element>(
+    pub fn run<T: Element>(
         &self,
         set: InstructionSet,
         threads: &Threads,

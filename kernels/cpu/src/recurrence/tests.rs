@@ -138,7 +138,7 @@ impl<T: Element> Layer for Test<T> {
         let mut out = vec![T::ZERO; tokens.len() * self.sizes().2];
         match self.kind {
             Kind::Delta { bound } => {
-                DeltaRule { shape: *shape, rates, bias, bound, scale: SCALE, strength: 2.0 }.run_by(
+                DeltaRule { shape: *shape, rates, bias, bound, scale: SCALE, strength: 2.0 }.run(
                     *set,
                     threads,
                     states,
@@ -151,7 +151,7 @@ impl<T: Element> Layer for Test<T> {
             kind => {
                 let space = matches!(kind, Kind::StateSpace);
                 let (bias, skip) = if space { (&bias[..], &skip[..]) } else { (&[][..], &[][..]) };
-                DecaySum { shape: *shape, rates, bias, limits: LIMITS, skip, scale: SCALE }.run_by(
+                DecaySum { shape: *shape, rates, bias, limits: LIMITS, skip, scale: SCALE }.run(
                     *set,
                     threads,
                     states,

@@ -1,6 +1,7 @@
 //! The kernels of layers with states on Python's buffers: what is checked before they run.
 
 use pyengine_kernels_cpu::convolution::Convolution;
+use pyengine_kernels_cpu::isa::InstructionSet;
 use pyengine_kernels_cpu::recurrence::{DecaySum, DecaySumInputs, DeltaRule, DeltaRuleInputs, Shape};
 use pyengine_kernels_cpu::states::Place;
 use pyengine_kernels_cpu::threads::Threads;
@@ -138,7 +139,7 @@ impl DeltaRuleOp {
                 betas: betas.columns::<T>("betas", tokens)?,
             };
             let outputs = out.get().write::<T>("out", tokens * values.width(), &read)?;
-            rule.run(threads, &step, &pool, *place, &inputs, outputs);
+            rule.run(InstructionSet::best(), threads, &step, &pool, *place, &inputs, outputs);
             Ok(())
         })
     }
@@ -190,7 +191,7 @@ impl DecaySumOp {
                 steps: steps.map(|steps| steps.columns::<T>("steps", tokens)).transpose()?,
             };
             let outputs = out.get().write::<T>("out", tokens * values.width(), &read)?;
-            sum.run(threads, &step, &pool, *place, &inputs, outputs);
+            sum.run(InstructionSet::best(), threads, &step, &pool, *place, &inputs, outputs);
             Ok(())
         })
     }

@@ -149,11 +149,13 @@ class Engine:
                 self.streams[body[0][1]].notice = body[1]
                 continue
             assert tag == "tokens_out"
-            for (_, number), tokens, finish, _, cached, *_ in body:
+            for (_, number), tokens, finish, _, counts, *_ in body:
                 stream = self.streams[number]
                 assert stream.finish is None
                 stream.tokens += tokens
-                stream.finish, stream.cached = finish, cached
+                stream.finish = finish
+                if counts:
+                    stream.cached = counts[0]
 
     def run(self) -> dict[int, Stream]:
         for _ in range(10_000):

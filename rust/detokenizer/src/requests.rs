@@ -16,7 +16,7 @@ use super::vocabulary::Vocabulary;
 use pyengine_base::error::{Error, Result};
 use pyengine_mailbox::Mailbox;
 use pyengine_messages::{
-    DeltaRef, FinishReason, Message, Notice, OpenStream, RequestExtra, RequestKey, SequenceTokens,
+    Counts, DeltaRef, FinishReason, Message, Notice, OpenStream, RequestExtra, RequestKey, SequenceTokens,
     read_batch, tag,
 };
 
@@ -24,11 +24,8 @@ use pyengine_messages::{
 struct Request {
     stream: Stream,
     prompt_tokens: u32,
-    cached_tokens: u32,
-    queued_us: u32,
     completion_tokens: u32,
-    accepted_drafts: u32,
-    rejected_drafts: u32,
+    counts: Counts,
     /// The notice that its next delta carries.
     notice: Option<String>,
 }
@@ -145,11 +142,8 @@ impl Requests {
         let mut request = Request {
             stream,
             prompt_tokens: open.prompt_length,
-            cached_tokens: 0,
-            queued_us: 0,
             completion_tokens: generated.len() as u32,
-            accepted_drafts: 0,
-            rejected_drafts: 0,
+            counts: Counts::default(),
             notice: None,
         };
         // The client has this text already; what was withheld is withheld again.
@@ -209,15 +203,8 @@ impl Requests {
             found = request.stream.finish(&mut self.text);
             taken = row.tokens.len();
         }
-        if row.cached_tokens > 0 {
-            request.cached_tokens = row.cached_tokens;
-        }
-        if row.queued_us > 0 {
-            request.queued_us = row.queued_us;
-        }
+        request.counts = row.counts.unwrap_or(request.counts);
         request.completion_tokens += taken as u32;
-        request.accepted_drafts = row.accepted_drafts;
-        request.rejected_drafts = row.rejected_drafts;
 
         let finish = if found.is_some() { Some(FinishReason::Stop) } else { row.finish };
         if taken > 0 || finish.is_some() || !self.text.is_empty() {
@@ -251,11 +238,11 @@ impl Request {
             text,
             tokens,
             prompt_tokens: self.prompt_tokens,
-            cached_tokens: self.cached_tokens,
+            cached_tokens: self.counts.cached_tokens,
             completion_tokens: self.completion_tokens,
-            queued_us: self.queued_us,
-            accepted_drafts: self.accepted_drafts,
-            rejected_drafts: self.rejected_drafts,
+            queued_us: self.counts.queued_us,
+            accepted_drafts: self.counts.accepted_drafts,
+            rejected_drafts: self.counts.rejected_drafts,
             ..DeltaRef::default()
         }
     }

@@ -112,7 +112,9 @@ pub fn encoded_size(item: &impl Serialize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Delta, DeltaRef, Extra, FinishReason, Message, RequestKey, SequenceTokens, TokensRef};
+    use crate::{
+        Counts, Delta, DeltaRef, Extra, FinishReason, Message, RequestKey, SequenceTokens, TokensRef,
+    };
 
     fn row() -> SequenceTokens {
         SequenceTokens {
@@ -120,10 +122,12 @@ mod tests {
             tokens: vec![1, 70_000, 2],
             finish: Some(FinishReason::Length),
             stop_token: Some(2),
-            cached_tokens: 16,
-            queued_us: 70_000,
-            accepted_drafts: 300,
-            rejected_drafts: 2,
+            counts: Some(Counts {
+                cached_tokens: 16,
+                queued_us: 70_000,
+                accepted_drafts: 300,
+                rejected_drafts: 2,
+            }),
             committed_ns: 1 << 50,
             logprobs: vec![9; 300],
         }
@@ -163,10 +167,7 @@ mod tests {
             tokens: &owned.tokens,
             finish: owned.finish,
             stop_token: owned.stop_token,
-            cached_tokens: owned.cached_tokens,
-            queued_us: owned.queued_us,
-            accepted_drafts: owned.accepted_drafts,
-            rejected_drafts: owned.rejected_drafts,
+            counts: owned.counts,
             committed_ns: owned.committed_ns,
             logprobs: &owned.logprobs,
         };

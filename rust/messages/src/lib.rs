@@ -138,6 +138,19 @@ pub enum FinishReason {
     Refused,
 }
 
+/// What is counted of a request besides its tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Prompt tokens whose KV came from the prefix cache when it was first admitted.
+    pub cached_tokens: u32,
+    /// Microseconds from its arrival to its first admission.
+    pub queued_us: u32,
+    /// Draft tokens that were verified and accepted so far.
+    pub accepted_drafts: u32,
+    /// Draft tokens that were verified and rejected so far.
+    pub rejected_drafts: u32,
+}
+
 /// The tokens of one sequence from one step: owned where it is read, borrowed where it is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(bound(
@@ -153,14 +166,8 @@ pub struct SequenceTokens<Tokens = Vec<u32>, Bytes = Vec<u8>> {
     pub finish: Option<FinishReason>,
     /// The stop token that ended it, if one did.
     pub stop_token: Option<u32>,
-    /// Prompt tokens whose KV came from the prefix cache (set with the first tokens and with the finish).
-    pub cached_tokens: u32,
-    /// Microseconds from its arrival to its first admission (set with the first token and with the finish).
-    pub queued_us: u32,
-    /// Draft tokens that were verified and accepted so far.
-    pub accepted_drafts: u32,
-    /// Draft tokens that were verified and rejected so far.
-    pub rejected_drafts: u32,
+    /// The request's counts, if they are not those of its last message.
+    pub counts: Option<Counts>,
     /// The monotonic clock at the commit of the tokens, nanoseconds.
     pub committed_ns: u64,
     /// If it wants them, as many bytes for each of the tokens, little-endian: four for the detokenizer, the token's

@@ -148,7 +148,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use pyengine_messages::{FinishReason, Message, SequenceTokens};
+    use pyengine_messages::{Counts, FinishReason, Message, SequenceTokens};
 
     type Ring = Arc<Mutex<(Vec<Vec<u8>>, usize)>>;
 
@@ -170,19 +170,9 @@ mod tests {
     fn row(request: u64, finish: Option<FinishReason>, tokens: &[u32]) -> TokensRef<'_> {
         let key = RequestKey { frontend: u32::MAX, request };
         let [cached_tokens, queued_us, accepted_drafts, rejected_drafts] = [u32::MAX; 4];
+        let counts = Some(Counts { cached_tokens, queued_us, accepted_drafts, rejected_drafts });
         let stop_token = Some(u32::MAX);
-        TokensRef {
-            key,
-            tokens,
-            finish,
-            stop_token,
-            cached_tokens,
-            queued_us,
-            accepted_drafts,
-            rejected_drafts,
-            committed_ns: u64::MAX,
-            logprobs: &[],
-        }
+        TokensRef { key, tokens, finish, stop_token, counts, committed_ns: u64::MAX, logprobs: &[] }
     }
 
     #[test]

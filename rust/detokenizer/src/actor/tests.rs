@@ -1,7 +1,7 @@
 //! The thread from outside: what it answers, what it keeps for a ring that is full, and how it ends.
 
 use super::*;
-use pyengine_messages::{Delta, FinishReason, Message, OpenStream, RequestKey, SequenceTokens};
+use pyengine_messages::{Counts, Delta, FinishReason, Message, OpenStream, RequestKey, SequenceTokens};
 
 struct House {
     inbox: Mailbox,
@@ -92,7 +92,10 @@ fn a_step_is_one_message_a_frontend() {
         house.open(frontend, request, &[], &[]);
     }
     house.tell(&Message::TokensOut(vec![
-        SequenceTokens { cached_tokens: 4, ..row(0, 1, "ab", None) },
+        SequenceTokens {
+            counts: Some(Counts { cached_tokens: 4, ..Counts::default() }),
+            ..row(0, 1, "ab", None)
+        },
         row(1, 1, "c", None),
         row(0, 2, "d", Some(FinishReason::Length)),
         row(0, 9, "x", None),

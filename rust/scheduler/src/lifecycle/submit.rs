@@ -16,7 +16,7 @@ use crate::step::Steps;
 use crate::step::sequence_table::RequestId;
 use pyengine_base::error::{Error, Result};
 use pyengine_kv_allocator::KvAllocator;
-use pyengine_messages::{FinishReason, OpenStream, Submit, TokensRef, token_ids};
+use pyengine_messages::{Counts, FinishReason, OpenStream, Submit, TokensRef, token_ids};
 
 impl Lifecycle {
     /// Takes in a request whose key is new.
@@ -99,10 +99,9 @@ impl Lifecycle {
             salt: body.cache_salt ^ salt,
             long: false,
             deadline_ns: body.deadline_ns,
-            cached_tokens: None,
-            queued_us: 0,
-            accepted_drafts: 0,
-            rejected_drafts: 0,
+            admitted: false,
+            counts: Counts::default(),
+            untold: true,
             last_token_ns: 0,
             ticket: Ticket {
                 id,

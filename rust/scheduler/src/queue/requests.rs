@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::policy::Ticket;
 use crate::rotation;
 use crate::step::sequence_table::RequestId;
-use pyengine_messages::{FinishReason, RequestKey, TokensRef};
+use pyengine_messages::{Counts, FinishReason, RequestKey, TokensRef};
 
 /// Whether a request takes a token, and goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,14 +48,11 @@ pub struct Request {
     pub long: bool,
     /// Clock at which it is given up; 0 is never.
     pub deadline_ns: u64,
-    /// Prompt tokens that were in the prefix cache when it was first admitted; what other requests compute of it later
-    /// is not counted.
-    pub cached_tokens: Option<u32>,
-    /// Microseconds from its arrival to its first admission.
-    pub queued_us: u32,
-    /// Draft tokens that were right, and wrong.
-    pub accepted_drafts: u32,
-    pub rejected_drafts: u32,
+    /// It has been admitted. What other requests compute of its prompt later is not counted.
+    pub admitted: bool,
+    pub counts: Counts,
+    /// The detokenizer does not know the counts yet.
+    pub untold: bool,
     /// Clock at its last token; 0 before the first.
     pub last_token_ns: u64,
     /// Its place in the queue.
@@ -92,10 +89,7 @@ impl Request {
         TokensRef {
             key: self.key,
             tokens,
-            cached_tokens: self.cached_tokens.unwrap_or(0),
-            queued_us: self.queued_us,
-            accepted_drafts: self.accepted_drafts,
-            rejected_drafts: self.rejected_drafts,
+            counts: self.untold.then_some(self.counts),
             ..TokensRef::default()
         }
     }
@@ -168,8 +162,9 @@ impl Requests {
     /// Drafts of a request were verified: how many were right, and how many wrong.
     pub fn count_drafts(&mut self, id: RequestId, accepted: u32, rejected: u32) {
         let request = self.get_mut(id);
-        request.accepted_drafts += accepted;
-        request.rejected_drafts += rejected;
+        request.counts.accepted_drafts += accepted;
+        request.counts.rejected_drafts += rejected;
+        request.untold = true;
     }
 
     /// A request gets a place in the sequence table, whose tree had `computed` of its tokens, at `now_ns`. Returns its
@@ -180,13 +175,21 @@ impl Requests {
         let known = request.tokens.len() as u32;
         let mut tokens = std::mem::take(&mut request.tokens);
         tokens.reserve((request.limit - known) as usize);
-        if request.cached_tokens.is_some() {
+        if std::mem::replace(&mut request.admitted, true) {
             return (tokens, None);
         }
-        request.cached_tokens = Some(computed.min(request.prompt_length));
+        request.counts.cached_tokens = computed.min(request.prompt_length);
         let waited_ns = now_ns - request.ticket.arrival_ns.min(now_ns);
-        request.queued_us = u32::try_from(waited_ns / 1000).unwrap_or(u32::MAX);
+        request.counts.queued_us = u32::try_from(waited_ns / 1000).unwrap_or(u32::MAX);
         (tokens, Some(waited_ns))
+    }
+
+    /// A message with new tokens of a request, after which its counts are told.
+    pub fn tell<'a>(&mut self, id: RequestId, tokens: &'a [u32]) -> TokensRef<'a> {
+        let request = self.get_mut(id);
+        let row = request.row(tokens);
+        request.untold = false;
+        row
     }
 
     /// A request that is there, to change it.

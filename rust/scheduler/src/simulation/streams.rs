@@ -58,7 +58,8 @@ impl World {
                     for row in rows {
                         let stream = self.streams.get_mut(&row.key).expect("announced before its tokens");
                         assert_eq!(stream.finish, None, "{:?} after its end", row.key);
-                        assert!(row.cached_tokens <= self.expected[&row.key].submit.prompt_length);
+                        let cached = row.counts.map_or(0, |counts| counts.cached_tokens);
+                        assert!(cached <= self.expected[&row.key].submit.prompt_length);
                         let submit = &self.expected[&row.key].submit;
                         let wanted: Option<LogProbsExtension> = asked(submit);
                         assert!(wanted.is_some() || row.logprobs.is_empty());

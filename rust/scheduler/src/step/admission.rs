@@ -75,7 +75,7 @@ impl Steps {
             let start = now_ns - waited_ns;
             lifecycle.timeline.record(Span { stage, track, start, end: now_ns, step });
             counters.prompt_tokens += u64::from(request.prompt_length);
-            counters.cached_tokens += u64::from(request.cached_tokens.unwrap_or(0));
+            counters.cached_tokens += u64::from(request.counts.cached_tokens);
         }
     }
 }

@@ -307,15 +307,11 @@ impl Steps {
     ) {
         let tokens = &self.table.tokens[slot as usize];
         let id = self.table.request[slot as usize];
-        let request = lifecycle.requests.get(id);
-        let first = tokens.len() - taken == request.prompt_length as usize;
-        let row = request.row(&tokens[tokens.len() - taken..]);
         let row = TokensRef {
             finish: end.map(|end| end.0),
             stop_token: end.and_then(|end| end.1),
-            queued_us: if first || end.is_some() { row.queued_us } else { 0 },
             committed_ns: lifecycle.now_ns,
-            ..row
+            ..lifecycle.requests.tell(id, &tokens[tokens.len() - taken..])
         };
         for output in outputs.own {
             lifecycle.features.append(id, output, outputs.results, taken, &mut lifecycle.outbox);

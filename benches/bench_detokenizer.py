@@ -74,7 +74,7 @@ def actor(vocabulary: Vocabulary, ids: Sequence[int], streams: int, stop: Sequen
     for request in range(streams):
         inbox.send(encode(["open_stream", [[0, request], 8, b"", stop, False, True, False]]))
     for token in ids[: TOKENS // streams]:
-        rows = [[[0, request], [token], None, None, 0, 0, 0, 0, b""] for request in range(streams)]
+        rows = [[[0, request], [token], None, None, None, 0, b""] for request in range(streams)]
         inbox.send(encode(["tokens_out", rows]))
     inbox.close()
     detokenizer = Detokenizer(vocabulary, inbox, scheduler, [frontend])

@@ -332,7 +332,7 @@ class House:
 
     def step(self, *rows: tuple[int, int, Sequence[int], str | None]) -> None:
         body = [
-            [[frontend, request], list(ids), finish, None, 0, 0, 0, 0, 0, b""]
+            [[frontend, request], list(ids), finish, None, None, 0, b""]
             for frontend, request, ids, finish in rows
         ]
         self.inbox.send(msgspec.msgpack.encode(["tokens_out", body]))
@@ -428,7 +428,7 @@ def test_records_are_placed_in_the_text_whatever_was_generated_before(fallback: 
         house.open(0, 1, "and no", generated=ids[:before], logprobs=True)
         rest = ids[before:]
         records = b"".join(bytes(4) + token.to_bytes(4, "little") for token in rest)
-        body = [[[0, 1], rest, "length", None, 0, 0, 0, 0, 0, records]]
+        body = [[[0, 1], rest, "length", None, None, 0, records]]
         house.inbox.send(msgspec.msgpack.encode(["tokens_out", body]))
         house.end()
         (delta,) = deltas_left(house.frontends[0])

@@ -20,11 +20,11 @@ from pyengine.chat.answer_spec import AnswerSpec
 from pyengine.chat.messages import Message
 from pyengine.chat.options import ChatOptions
 from pyengine.completion import Update, total_cost
-from pyengine.http import sse
-from pyengine.http.event_stream import StreamForm
 from pyengine.http.exchange import COST
 from pyengine.http.openai.schema.sampling import seeded
 from pyengine.http.operations.tracing import Asked
+from pyengine.http.streams import sse
+from pyengine.http.streams.event_stream import StreamForm
 from pyengine.request.generation import Generation
 from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams

@@ -77,11 +77,11 @@ class Totals(msgspec.Struct, array_like=True, frozen=True):
         """The totals of ``accountant`` now. Any thread."""
         stats = accountant.totals()
         return cls(
-            *(stats[name] for name in cls.__struct_fields__[:7]),
-            span_cost_ns,
-            [StageTotal(*stage) for stage in stats["stages"]],
-            HostUse.of_engine(),
-            {stage: HistogramTotal(*lengths) for stage, lengths in stats["lengths"].items()},
+            **{name: stats[name] for name in cls.__struct_fields__[:7]},
+            span_cost_ns=span_cost_ns,
+            stages=[StageTotal(*stage) for stage in stats["stages"]],
+            host=HostUse.of_engine(),
+            lengths={stage: HistogramTotal(*each) for stage, each in stats["lengths"].items()},
         )
 
     def since(self, earlier: "Totals") -> "Totals":

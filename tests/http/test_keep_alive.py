@@ -8,8 +8,8 @@ import openai
 import pytest
 
 from pyengine.errors import OverloadedError
-from pyengine.http import event_stream
 from pyengine.http.limits import Limits
+from pyengine.http.streams import event_stream
 from tests.http.fake_engine import ANSWER, FakeEngine
 
 BODY = {"model": "org/fake", "prompt": "hi", "stream": True}

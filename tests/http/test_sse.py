@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyengine.completion import Update, Usage
-from pyengine.http import sse
 from pyengine.http.limits import Limits
 from pyengine.http.openai.completions.chunks import DONE, ChatChunks, CompletionChunks
 from pyengine.http.openai.completions.stream_fields import StreamFields
+from pyengine.http.streams import sse
 from pyengine.logprobs import TokenLogprob
 from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams

@@ -18,8 +18,8 @@ from pyengine.completion import Usage
 from pyengine.errors import PyengineError
 from pyengine.http.answering import Answers
 from pyengine.http.anthropic.schema import MessageAnswer, MessageUsage
-from pyengine.http.event_stream import EVENTS
 from pyengine.http.packed_reasoning import packed
+from pyengine.http.streams.event_stream import EVENTS
 
 _encode = msgspec.json.Encoder().encode
 # Anthropic's types of errors, by status; another status is an api_error.

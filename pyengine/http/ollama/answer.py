@@ -10,13 +10,13 @@ from pyengine.chat.answer import ChatAnswer, ChatUpdate, ToolCallDelta
 from pyengine.completion import Usage
 from pyengine.errors import PyengineError
 from pyengine.http.answering import Answers
-from pyengine.http.event_stream import LINES
 from pyengine.http.ollama.schema import (
     OllamaAnswer,
     OllamaCall,
     OllamaFunction,
     OllamaMessage,
 )
+from pyengine.http.streams.event_stream import LINES
 from pyengine.request.generation import Generation
 from pyengine.telemetry.timing import Timing
 

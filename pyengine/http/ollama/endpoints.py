@@ -15,7 +15,6 @@ from pyengine.chat.tools import Tool
 from pyengine.errors import InvalidRequestError
 from pyengine.http.answering import Question, answer, prepare, reasoning
 from pyengine.http.errors import FieldNames
-from pyengine.http.event_stream import LINES
 from pyengine.http.limits import check_tools
 from pyengine.http.ollama.answer import OllamaWriter, loaded
 from pyengine.http.ollama.conversation import (
@@ -35,6 +34,7 @@ from pyengine.http.ollama.schema import (
 )
 from pyengine.http.openai.completions.chat_options import template_arguments
 from pyengine.http.operations.tracing import Asked
+from pyengine.http.streams.event_stream import LINES
 from pyengine.request.generation import Generation
 from pyengine.sampling import SamplingParams
 

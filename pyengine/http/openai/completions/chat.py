@@ -17,7 +17,6 @@ from pyengine.completion import Completion
 from pyengine.errors import InvalidRequestError
 from pyengine.http.answering import Answers, Question, answer, prepare, reasoning
 from pyengine.http.errors import FieldNames
-from pyengine.http.event_stream import EVENTS, StreamForm
 from pyengine.http.limits import check_messages
 from pyengine.http.openai.completions.chat_options import (
     chat_options,
@@ -57,6 +56,7 @@ from pyengine.http.openai.schema.sampling import request_options, sampling_param
 from pyengine.http.openai.structured import CLOSE, Constraint, constraint
 from pyengine.http.openai.tools import customs, read_tools
 from pyengine.http.operations.tracing import Asked
+from pyengine.http.streams.event_stream import EVENTS, StreamForm
 from pyengine.request.generation import Generation
 from pyengine.tokenizer import longest_prediction
 

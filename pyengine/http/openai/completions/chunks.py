@@ -14,7 +14,7 @@ from pyengine.http.openai.completions.stream_fields import StreamFields
 from pyengine.http.openai.custom_tools import InputText
 from pyengine.http.openai.logprobs import chat_logprobs, completion_logprobs
 from pyengine.http.openai.schema.common import usage_object
-from pyengine.http.padding import padding
+from pyengine.http.streams.padding import padding
 
 _encode = msgspec.json.Encoder().encode
 

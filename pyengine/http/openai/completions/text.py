@@ -14,7 +14,6 @@ from pyengine.completion import Completion, Update
 from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.http.answering import Answers, Question, answer
 from pyengine.http.errors import FieldNames
-from pyengine.http.event_stream import EVENTS, StreamForm
 from pyengine.http.limits import check_prompts
 from pyengine.http.openai.completions.chunks import CompletionChunks
 from pyengine.http.openai.completions.infill import gap
@@ -44,6 +43,7 @@ from pyengine.http.openai.schema.completions import (
 from pyengine.http.openai.schema.sampling import request_options, sampling_params
 from pyengine.http.openai.structured import CLOSE, constraint
 from pyengine.http.operations.tracing import Asked
+from pyengine.http.streams.event_stream import EVENTS, StreamForm
 from pyengine.request.generation import Generation
 
 if TYPE_CHECKING:

@@ -19,15 +19,15 @@ import msgspec
 
 from pyengine.chat.answer import ChatUpdate
 from pyengine.errors import PyengineError
-from pyengine.http import sse
 from pyengine.http.answering import Answers, Question, begin
 from pyengine.http.errors import InternalError
-from pyengine.http.event_stream import KEEP_ALIVE, EventStream
 from pyengine.http.openai.responses.earlier import ACTIVE, KIND
 from pyengine.http.openai.responses.output import ResponseWriter
 from pyengine.http.openai.schema.response_object import ResponseObject
 from pyengine.http.store.database import Part
 from pyengine.http.store.store import Store
+from pyengine.http.streams import sse
+from pyengine.http.streams.event_stream import KEEP_ALIVE, EventStream
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange

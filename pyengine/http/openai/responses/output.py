@@ -21,7 +21,6 @@ from pyengine.chat.answer import ChatAnswer, ChatUpdate, FinishReason
 from pyengine.completion import Usage
 from pyengine.errors import PyengineError, RequestAbortedError
 from pyengine.http.answering import Answers
-from pyengine.http.event_stream import EVENTS
 from pyengine.http.openai.logprobs import event_logprobs, response_logprobs
 from pyengine.http.openai.responses.items import (
     CALL_EVENTS,
@@ -38,7 +37,8 @@ from pyengine.http.openai.schema.response_object import (
     ResponseObject,
     ResponseUsage,
 )
-from pyengine.http.padding import padding
+from pyengine.http.streams.event_stream import EVENTS
+from pyengine.http.streams.padding import padding
 
 _encode = msgspec.json.Encoder().encode
 

@@ -20,8 +20,8 @@ from pyengine.chat.answer import ChatUpdate
 from pyengine.completion import Update, Usage
 from pyengine.errors import PyengineError
 from pyengine.http.errors import InternalError
-from pyengine.http.event_stream import EVENTS, EventStream, StreamForm
 from pyengine.http.rsgi import ProtocolClosed
+from pyengine.http.streams.event_stream import EVENTS, EventStream, StreamForm
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange

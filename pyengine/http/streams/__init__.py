@@ -1,0 +1,1 @@
+"""Answers in parts: what is written together, kept alive and padded."""

@@ -33,6 +33,8 @@ def read_value(path: Path, missing: Any) -> Any:
     Raises:
         ModelLoadError: The file is malformed.
     """
+    if path.exists() and not path.is_file():
+        raise ModelLoadError(f"cannot read {path}: it is no file")  # a pipe may never end
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,6 +1,7 @@
 """Models that cannot be served: one line that says why and what to do, before torch is imported."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -81,6 +82,12 @@ def deep_header(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
 
 
+def pipe(folder: Path) -> None:
+    """Puts a pipe, to which nothing is written, in place of config.json."""
+    (folder / "config.json").unlink()
+    os.mkfifo(folder / "config.json")
+
+
 PRECOMPILED = {"type": "Precompiled", "precompiled_charsmap": ""}
 DEEP = "[" * 100_000 + "]" * 100_000
 
@@ -100,6 +107,7 @@ WRONG: list[tuple[Callable[[Path], None], str]] = [
     (cut, "cannot read the weights in "),
     (deep_header, "cannot read the weights in "),
     (with_index("n" * 5000), "File name too long"),
+    (pipe, "config.json: it is no file"),
     (text("config.json", "[]"), "config.json must hold a JSON object"),
     (text("config.json", DEEP), "cannot read "),
     (text("generation_config.json", DEEP), "cannot read "),

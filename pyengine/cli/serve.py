@@ -173,7 +173,7 @@ async def _serve(
         _say(summary(engine, url, "process" if begun else "thread"))
 
     broken_off = await serve_http(engine, server, tracing=tracing, announce=_say, load=load)
-    _say("stopped")
+    _say_stopped()
     return broken_off
 
 
@@ -192,7 +192,7 @@ async def _serve_workers(
         _say(summary(supervisor.engine, supervisor.url, "process", server.workers))
 
     broken_off = await serve_workers(supervisor, load, _say)
-    _say("stopped")
+    _say_stopped()
     return broken_off
 
 
@@ -250,6 +250,14 @@ def _sampling(config: "GenerationConfig") -> str:
     given = [f"{name} {value:g}" for name, value in config.given.items()]
     said = f"{', '.join(given)} by generation_config.json" if given else "as requests say"
     return said + (f"; not {', '.join(config.left_out)} of it" if config.left_out else "")
+
+
+def _say_stopped() -> None:
+    """The last line, which comes after those of the log."""
+    from pyengine.logs import output
+
+    output(2).finish()
+    _say("stopped")
 
 
 def _say(text: str) -> None:

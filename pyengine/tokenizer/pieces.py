@@ -41,7 +41,8 @@ def tokenizer_of(pieces: Pieces) -> Tokenizer:
     tokenizer = Tokenizer(_unigrams(pieces) if pieces.unigram else _byte_pairs(pieces))
     steps: list[Any] = [normalizers.Precompiled(pieces.folding)] if pieces.folding else []
     if pieces.one_space:
-        ends_of_text, several = Regex(r"\A +| +\z"), Regex(" {2,}")
+        # SentencePiece looks for spaces at the end once they are written as pieces have them.
+        ends_of_text, several = Regex(rf"\A +|[ {SPACE}]+\z"), Regex(" {2,}")
         steps += [normalizers.Replace(ends_of_text, ""), normalizers.Replace(several, " ")]
     if pieces.space_before:
         steps.append(normalizers.Prepend(SPACE))

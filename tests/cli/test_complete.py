@@ -47,7 +47,7 @@ def test_json_has_the_same_text_and_its_usage(pyengine: Run) -> None:
 @pytest.mark.slow
 def test_the_help_of_json_names_its_fields(pyengine: Run) -> None:
     answer = json.loads(pyengine("complete", *SIMULATED, "-p", "x", "--json").stdout)
-    text = " ".join(pyengine("complete", "--help").stdout.split())
+    text = " ".join(pyengine("complete", "--help-all").stdout.split())
     assert f"--json Print one JSON object: {', '.join(answer)}, and reasoning if any." in text
 
 

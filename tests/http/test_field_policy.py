@@ -264,7 +264,7 @@ async def test_a_name_has_its_effect_within_objects_too(http: httpx.AsyncClient)
     error = (await http.post(CHAT, json={"messages": [message | {"mirostat": 2}]})).json()["error"]
     assert error["message"] == "'messages[0].mirostat' is not supported; only 0 is."
     error = (await http.post(RESPONSE, json={"input": "hi", "n_probs": 2})).json()["error"]
-    assert error["message"] == "'n_probs' is not supported; only 0 is: use 'top_logprobs'."
+    assert error["message"] == "'n_probs' is not supported: use 'top_logprobs'."
 
 
 def test_the_page_of_fields_is_up_to_date() -> None:

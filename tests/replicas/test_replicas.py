@@ -1,14 +1,17 @@
 """``pyengine serve --replicas``: one URL, each engine's cache, deaths and the end."""
 
 import asyncio
+import fcntl
 import os
 import signal
+from contextlib import ExitStack
+from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.clients import Reader, begun, client_of, tokens_of
-from tests.programs import served, wait_for_end
+from tests.programs import REPOSITORY, environment, served, wait_for_end
 from tests.replicas.conftest import (
     REQUESTS,
     SIMULATED,
@@ -130,13 +133,31 @@ def test_nothing_outlives_a_killed_supervisor() -> None:
             asyncio.run(wait_for_end(pid))
 
 
-def test_while_it_loads_requests_get_503() -> None:
-    with served("--port", "0", "--replicas", "2", *SIMULATED) as server:
+HELD_ENGINES = """
+import fcntl, os, sys
+if "pyengine.placement.engine_main" in sys.orig_argv:
+    fcntl.flock(os.open(os.environ["GATE"], os.O_RDONLY), fcntl.LOCK_SH)
+"""
+"""Run by every process as it starts: engines begin when the test lets go of the gate."""
+
+
+def test_while_it_loads_requests_get_503(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HELD_ENGINES)
+    gate = tmp_path / "gate"
+    env = environment(PYTHONPATH=f"{tmp_path}:{REPOSITORY}", GATE=str(gate))
+    with gate.open("w") as held, ExitStack() as running:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        server = running.enter_context(
+            served("--port", "0", "--replicas", "2", *SIMULATED, env=env)
+        )
         url = server.expect(r"listening on (\S+),")[1]
         body = {"model": "pyengine-demo", "prompt": "Go on"}
         answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"
+        fcntl.flock(held, fcntl.LOCK_UN)
+        server.expect("ready: ")
+        assert httpx.post(f"{url}/v1/completions", json=body, timeout=60).status_code == 200
 
 
 def test_a_model_that_cannot_be_loaded_ends_everything() -> None:

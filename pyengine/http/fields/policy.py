@@ -220,9 +220,10 @@ def _rename(value: dict[str, Any], name: str, alias: Alias, given: Any, path: st
 
 
 def _unsupported(effect: Refused, path: str) -> UnsupportedParameterError:
-    only = f"; only {msgspec.json.encode(effect.neutral[0]).decode()} is" if effect.neutral else ""
-    say = f": use '{effect.say}'." if effect.say else "."
-    return UnsupportedParameterError(f"'{path}' is not supported{only}{say}", param=path)
+    more = f": use '{effect.say}'" if effect.say else ""
+    if effect.neutral and not effect.say:
+        more = f"; only {msgspec.json.encode(effect.neutral[0]).decode()} is"
+    return UnsupportedParameterError(f"'{path}' is not supported{more}.", param=path)
 
 
 def warnings_header(warnings: Iterable[str]) -> str:

@@ -29,7 +29,7 @@ const MAX_PLACES: usize = 2_000;
 /// Items that a search may make for a byte of the completion, besides those that any step may make.
 const ITEMS_PER_BYTE: usize = 64;
 /// How much a byte that is still to come counts where items must differ.
-const HASTE: u32 = 4;
+const HASTE: u32 = 64;
 
 /// A place that a search has come to.
 struct Reached {

@@ -139,7 +139,7 @@ for name in json.loads(os.environ["NAMES"]):
 """
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": ({"architectures": ["OtherForCausalLM"]}, "'OtherForCausalLM' is not supported"),
-    "latent": ({"architectures": ["Dots3NoteForCausalLM"]}, "needs latents beside states"),
+    "latent": ({"architectures": ["Dots3NoteForCausalLM"]}, "needs another latent attention"),
     "scheme": ({"quantization_config": {"quant_method": "bitsandbytes"}}, "'bitsandbytes'"),
     "numbers": ({"num_hidden_layers": -1}, "'num_hidden_layers' must be a positive integer"),
     "rope": ({"rope_parameters": {"rope_type": "other"}}, "other"),

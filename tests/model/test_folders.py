@@ -123,7 +123,7 @@ def test_body_that_was_saved_without_its_head(kind: Any, changes: Any, tmp_path:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Dots3NoteForCausalLM", "it needs latents beside states"),
+        ("Dots3NoteForCausalLM", "it needs another latent attention"),
         ("RwkvForCausalLM", "it needs other layers with a recurrent state"),
         ("MiMoV2FlashForCausalLM", "it needs values of another width than keys"),
         ("BertForMaskedLM", "it is an encoder, or reads one"),

@@ -22,9 +22,9 @@ MISSING: dict[str, frozenset[str]] = {
         DeepseekV32 DeepseekV4 GlmMoeDsa MistralLarge4
         """.split()
     ),
-    "needs latents beside states, or experts that compute nothing": frozenset(
+    "needs another latent attention, or experts that compute nothing": frozenset(
         """
-        AXK1 AXK2 BailingHybrid Dots3Note HYV4 KimiLinear LongcatFlash
+        AXK1 AXK2 BailingHybrid Dots3Note HYV4 LongcatFlash
         """.split()
     ),
     "needs four hidden states a token": frozenset(

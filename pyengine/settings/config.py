@@ -43,7 +43,7 @@ class EngineConfig:
         load_format: ``auto`` reads the model's weights; ``dummy`` fills them at random, for
             measuring: a folder needs none then, and ``model`` may also be ``llama-3-8b``,
             ``llama-3-70b``, ``qwen3.5-0.8b``, ``qwen3.5-35b-a3b`` or ``glm-4.7-flash``, the
-            sizes of those models with the demo model's tokenizer.
+            sizes of these models with the demo model's tokenizer.
         served_name: Names that the model answers to; none takes the folder's or the hub's. An
             answer has the name that was asked for, metrics and logs have the first.
         chat_format: How the model marks tool calls and reasoning: one of

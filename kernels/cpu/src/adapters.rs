@@ -33,7 +33,7 @@ pub struct Expand {
 }
 
 impl Delta {
-    /// Whether it is for layers of so many inputs and outputs.
+    /// Whether it fits a layer with this number of inputs and of outputs.
     pub fn fits(&self, inputs: usize, outputs: usize) -> bool {
         let fits = |expand: &Expand| {
             expand.first_rank + expand.linear.inputs() <= self.shrink.outputs()

@@ -51,7 +51,7 @@ pub(super) struct Recording {
 }
 
 impl Recording {
-    /// None yet, of an engine with blocks of so many tokens.
+    /// No recording yet; blocks have `block_size` tokens.
     pub fn new(block_size: usize) -> Self {
         Self { block_size, fresh: None, blocks: 0, hasher: RandomState::new() }
     }

@@ -59,7 +59,7 @@ pub struct OfHeads<'a, T> {
     pub values: &'a [T],
 }
 
-/// See [`crate::latents`]. [`Heads::dim`] counts the latent's numbers and those of the rotated key.
+/// See [`crate::latents`]. [`Heads::dim`] counts the numbers of the latent and of the rotated key.
 #[derive(Debug, Clone, Copy)]
 pub struct OfLatents<'a, T> {
     /// What meets latents, \[tokens, query heads * rank\].

@@ -17,7 +17,7 @@ struct Sizes {
     rank: usize,
     turned: usize,
     block: usize,
-    /// Numbers between the latents of one block and those of the next.
+    /// Numbers between the latents of two neighbouring blocks.
     beside: usize,
 }
 

@@ -19,10 +19,7 @@ from pyengine.model.architectures.reading import (
     require,
     with_defaults,
 )
-from pyengine.model.architectures.traits import (
-    Names,
-    Traits,
-)
+from pyengine.model.architectures.traits import Names, Traits
 from pyengine.model.positions import rotary_parameters
 
 MAMBA_DEFAULTS: dict[str, Any] = {

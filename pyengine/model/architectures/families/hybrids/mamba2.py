@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.architectures.experts import Routing
 from pyengine.model.architectures.families.hybrids.bamba import refuse_step_limits
+from pyengine.model.architectures.families.latents.deepseek import sigmoid_routing
 from pyengine.model.architectures.mixers.state_space import StateSpace
 from pyengine.model.architectures.reading import (
     activation,
@@ -158,14 +158,7 @@ def _nemotron_experts(config: Mapping[str, Any], kinds: Sequence[str]) -> Mixtur
     return Mixture(
         count=count(config, "n_routed_experts"),
         inner=count(config, "moe_intermediate_size"),
-        routing=Routing(
-            count(config, "num_experts_per_tok"),
-            sigmoid=True,
-            normalized=bool(config.get("norm_topk_prob")),
-            scale=number(config, "routed_scaling_factor", 1.0),
-            groups=count(config, "n_group"),
-            chosen_groups=count(config, "topk_group"),
-        ),
+        routing=sigmoid_routing(config),
         dense=frozenset(layer for layer, kind in enumerate(kinds) if kind != "moe"),
         mlp="mixer.",
         names=ExpertNames(("experts.{}.up_proj.weight",), gated=False),

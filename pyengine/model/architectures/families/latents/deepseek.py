@@ -82,17 +82,23 @@ def deepseek_v2(config: Mapping[str, Any]) -> Traits:
 
 def deepseek_v3(config: Mapping[str, Any]) -> Traits:
     """The traits of a DeepSeek-V3, an R1 or a Kimi K2."""
-    routing = Routing(
+    mixture = replace(
+        _mixture(config, sigmoid_routing(config)), bias="gate.e_score_correction_bias"
+    )
+    return Traits(
+        mixture=mixture, **attends_to_latents(config, latent_attention(config)), **common(config)
+    )
+
+
+def sigmoid_routing(config: Mapping[str, Any]) -> Routing:
+    """DeepSeek-V3's routing: by sigmoids, and by the best two experts of each group."""
+    return Routing(
         count(config, "num_experts_per_tok"),
         sigmoid=True,
         normalized=bool(config.get("norm_topk_prob")),
         scale=number(config, "routed_scaling_factor", 1.0),
         groups=count(config, "n_group"),
         chosen_groups=count(config, "topk_group"),
-    )
-    mixture = replace(_mixture(config, routing), bias="gate.e_score_correction_bias")
-    return Traits(
-        mixture=mixture, **attends_to_latents(config, latent_attention(config)), **common(config)
     )
 
 

@@ -102,9 +102,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         ignore_eos: Go on past the model's end-of-sequence tokens.
         include_stop: Leave the stop string that matched in the text.
         skip_special_tokens: Leave special tokens out of the text.
-        logprobs: Tell the log-probability of every token of the text, and of this number of the most
-            likely tokens in its place, 0 to 20: the log-softmax of the model's logits as they are,
-            before any of the rules above. None tells nothing.
+        logprobs: Tell the log-probability of every token of the text, and of this number of the
+            most likely tokens in its place, 0 to 20: the log-softmax of the model's logits as they
+            are, before any of the rules above. None tells nothing.
 
     Raises:
         InvalidRequestError: By :meth:`validate`, naming the parameter.

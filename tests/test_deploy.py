@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pyengine.http.app import routes
+from pyengine.http.operations.paths import routes
 from tests.programs import REPOSITORY
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ import pytest
 
 from pyengine._core import PROPOSERS
 from pyengine.cli import main
-from pyengine.http.app import routes
+from pyengine.http.operations.paths import routes
 from tests.programs import REPOSITORY, environment, free, served
 from tools.docs.settings import KEYWORDS, PAGE, keywords, page
 

@@ -1,23 +1,19 @@
 """The endpoint as a granian RSGI application: routes, errors, and the requests being served.
 
 Everything here runs on the asyncio loop that serves. A new endpoint is a file of its own and one
-line in ``_ROUTES``; the API of others is an extension.
+line in ``operations/paths.py``; the API of others is an extension.
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import PyengineError
 from pyengine.http.access.door import Door
 from pyengine.http.access.keys import ApiKey
-from pyengine.http.admin import adapters
-from pyengine.http.admin import endpoints as admin
 from pyengine.http.admin.administration import Administration
 from pyengine.http.admin.own_requests import OwnRequests
 from pyengine.http.anthropic import answer as anthropic
-from pyengine.http.anthropic import messages
 from pyengine.http.batches.run import Means
 from pyengine.http.batches.runner import BatchRunner
 from pyengine.http.errors import MethodNotAllowedError, NoSuchPathError, error_body
@@ -26,72 +22,13 @@ from pyengine.http.extensions import extensions
 from pyengine.http.fields.table import table
 from pyengine.http.limits import Limits, check_head
 from pyengine.http.local import LocalProtocol, LocalScope
-from pyengine.http.openai import batches, decisions, files, models, tokenize
-from pyengine.http.openai.completions import chat, stored_chat, text
-from pyengine.http.openai.pooling import embeddings, rerank
-from pyengine.http.openai.responses import create as responses
-from pyengine.http.openai.responses import stored as stored_responses
-from pyengine.http.operations import debug, health, metrics, openapi
+from pyengine.http.operations.operation import Handler
+from pyengine.http.operations.paths import routes
 from pyengine.http.operations.request_log import RequestLog
 from pyengine.http.operations.tracing import Tracing
-from pyengine.http.routing import Handler, Methods, Routes
 from pyengine.http.rsgi import Scope
 from pyengine.http.service import Service
 from pyengine.http.store.store import Store
-
-_ROUTES: dict[str, Methods] = {
-    "/v1/chat/completions": {"POST": chat.create, "GET": stored_chat.list_all},
-    "/v1/chat/completions/{completion}": {
-        "GET": stored_chat.retrieve,
-        "POST": stored_chat.update,
-        "DELETE": stored_chat.delete,
-    },
-    "/v1/chat/completions/{completion}/messages": {"GET": stored_chat.list_messages},
-    "/v1/completions": {"POST": text.create},
-    "/v1/responses": {"POST": responses.create},
-    "/v1/responses/input_tokens": {"POST": responses.count_input_tokens},
-    "/v1/responses/{response}": {
-        "GET": stored_responses.retrieve,
-        "DELETE": stored_responses.delete,
-    },
-    "/v1/responses/{response}/cancel": {"POST": stored_responses.cancel},
-    "/v1/responses/{response}/input_items": {"GET": stored_responses.list_input_items},
-    "/v1/files": {"POST": files.upload, "GET": files.list_all},
-    "/v1/files/{file}": {"GET": files.retrieve, "DELETE": files.delete},
-    "/v1/files/{file}/content": {"GET": files.content},
-    "/v1/batches": {"POST": batches.create, "GET": batches.list_all},
-    "/v1/batches/{batch}": {"GET": batches.retrieve},
-    "/v1/batches/{batch}/cancel": {"POST": batches.cancel},
-    "/v1/messages": {"POST": messages.create},
-    "/v1/messages/count_tokens": {"POST": messages.count_tokens},
-    "/v1/embeddings": {"POST": embeddings.create},
-    "/v1/rerank": {"POST": rerank.rerank},
-    "/v2/rerank": {"POST": rerank.rerank},
-    "/v1/score": {"POST": rerank.score},
-    "/v1/decisions": {"POST": decisions.create},
-    "/v1/models": {"GET": models.list_all},
-    "/v1/models/{model}": {"GET": models.retrieve},
-    "/v1/load_lora_adapter": {"POST": adapters.load},
-    "/v1/unload_lora_adapter": {"POST": adapters.unload},
-    "/tokenize": {"POST": tokenize.tokenize},
-    "/detokenize": {"POST": tokenize.detokenize},
-    "/apply-template": {"POST": tokenize.apply_template},
-    "/health": {"GET": health.health},
-    "/ping": {"GET": health.health},
-    "/version": {"GET": health.version},
-    "/ready": {"GET": health.ready},
-    "/debug/profile": {"GET": debug.profile},
-    "/debug/record": {"GET": debug.record},
-    "/metrics": {"GET": metrics.metrics},
-    "/openapi.json": {"GET": openapi.openapi},
-    "/docs": {"GET": openapi.docs},
-    "/admin/requests": {"GET": admin.list_requests},
-    "/admin/abort_request": {"POST": admin.abort_request},
-    "/admin/reset_prefix_cache": {"POST": admin.reset_prefix_cache},
-    "/admin/sleep": {"POST": admin.sleep},
-    "/admin/wake_up": {"POST": admin.wake_up},
-    "/admin/is_sleeping": {"GET": admin.is_sleeping},
-}
 
 # A batch has at most this part of the engine's sequences, whatever else there is to do.
 _SHARE_OF_BATCHES = 4
@@ -101,15 +38,6 @@ _ERROR_FORMS: dict[str, Callable[[PyengineError], bytes]] = {
     "/v1/messages": anthropic.error_body,
     "/messages": anthropic.error_body,
 }
-
-
-@cache
-def routes() -> Routes:
-    """All paths and their handlers, also of extensions."""
-    found = dict(_ROUTES)
-    for extension in extensions():
-        found.update(extension.routes)
-    return Routes(found)
 
 
 def _any_path(_: str) -> bool:
@@ -137,11 +65,11 @@ class App(Service):
         self.own_requests = OwnRequests(lambda: self.running.exchanges)
         self.administration: Administration = self.own_requests
         workers = max(1, engine.config.limits.max_sequences // _SHARE_OF_BATCHES)
-        self._routes = routes()
+        self.routes = routes()
         self._error_forms = dict(_ERROR_FORMS)
         for extension in extensions():
             self._error_forms.update(extension.error_forms)
-        paths = tuple(self._routes.paths)
+        paths = tuple(self.routes.paths)
         means = Means(self.store, self.perform, self.door.admit, self.new_id, paths, workers)
         self.batches = BatchRunner(means, self.door)
 
@@ -224,18 +152,18 @@ class App(Service):
     def _route(self, exchange: Exchange) -> Handler:
         """The handler of a path and method, under the path that OpenAI's clients use."""
         method, path = exchange.scope.method, exchange.path
-        found = self._routes.find(path)
+        found = self.routes.find(path)
         if found is None:
-            raise NoSuchPathError(f"Unknown URL: {method} {path[:200]}; {self._routes.meant(path)}")
-        methods, exchange.parameter = found
+            raise NoSuchPathError(f"Unknown URL: {method} {path[:200]}; {self.routes.meant(path)}")
+        methods, exchange.parameters = found
         # The bodies of answers to HEAD are left out below, by the HTTP library.
-        handler = methods.get("GET" if method == "HEAD" else method)
-        if handler is None:
+        operation = methods.get("GET" if method == "HEAD" else method)
+        if operation is None:
             allow = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
             raise MethodNotAllowedError(
                 f"{path} takes {allow}, not {method}.", headers=(("allow", allow),)
             )
-        return handler
+        return operation.handler
 
     @property
     def active(self) -> int:

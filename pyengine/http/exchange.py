@@ -47,7 +47,7 @@ class Exchange:
         path: The path, as the door reads it.
         key: The API key that let the request in, if it needed one.
         cors: Headers for the web page that asks.
-        parameter: What the path has in the place of its template's parameter.
+        parameters: What the path has in the place of its template's parameters.
         priority: Is added to that which the request asks for: work that can wait has a higher one.
         request_id: The client's ``x-request-id``, or a new one.
         names: How this request spells the engine's parameters.
@@ -81,7 +81,7 @@ class Exchange:
         "gone",
         "key",
         "names",
-        "parameter",
+        "parameters",
         "path",
         "priority",
         "proto",
@@ -99,7 +99,7 @@ class Exchange:
         self.path = service.door.path(scope.path)
         self.key: ApiKey | None = None
         self.cors: list[tuple[str, str]] = []
-        self.parameter = ""
+        self.parameters: tuple[str, ...] = ()
         self.adapter: str | None = None
         self.priority = 0
         self.names = FieldNames()
@@ -121,6 +121,11 @@ class Exchange:
         self._admitted = 0  # answers that were counted
         self._asked: Asked | None = None
         self._watch: asyncio.Future[None] | None = None
+
+    @property
+    def parameter(self) -> str:
+        """The first of the parameters."""
+        return self.parameters[0]
 
     @property
     def owner(self) -> str:

@@ -12,8 +12,7 @@ from pkgutil import resolve_name
 
 from pyengine.errors import PyengineError
 from pyengine.http.fields.effects import Table
-from pyengine.http.operations.operation import Operation
-from pyengine.http.routing import Methods
+from pyengine.http.operations.operation import Paths
 
 ENTRY_POINTS = "pyengine.endpoints"
 BUILT_IN = ("pyengine.http.ollama.extension:EXTENSION", "pyengine.http.page:EXTENSION")
@@ -24,14 +23,12 @@ class Extension:
     """The paths of one extension, and all that the endpoint has to know of them.
 
     Attributes:
-        routes: Handlers by path and method.
-        operations: The description of each method and path, but for pages.
+        paths: Its operations by path and method.
         fields: Fields that its requests may have beside those that their types honour.
         error_forms: How errors look to its clients, by the beginning of their paths.
     """
 
-    routes: Mapping[str, Methods]
-    operations: Mapping[tuple[str, str], Operation] = field(default_factory=dict)
+    paths: Paths
     fields: Table = field(default_factory=dict)
     error_forms: Mapping[str, Callable[[PyengineError], bytes]] = field(default_factory=dict)
 

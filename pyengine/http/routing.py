@@ -3,15 +3,10 @@
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pyengine.http.exchange import Exchange
-
-Handler = Callable[["Exchange"], Awaitable[None]]
-Methods = Mapping[str, Handler]
+from pyengine.http.operations.operation import Operation, Paths
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
@@ -19,24 +14,24 @@ _PARAMETER = re.compile(r"\{(\w+)\}")
 class Routes:
     """All paths and their handlers. Immutable.
 
-    A path under ``/v1`` is also known without that. The last segment of a template may be a
-    parameter, ``{model}`` of any number of segments: names of hubs have slashes in them.
+    A path under ``/v1`` is also known without that. Segments of a template may be parameters,
+    ``{model}`` of any number of segments: names of hubs have slashes in them.
     """
 
-    def __init__(self, routes: Mapping[str, Methods]) -> None:
-        self.paths = routes
+    def __init__(self, paths: Paths) -> None:
+        self.paths = paths
         self._templates = [
-            (_pattern(path), methods) for path, methods in routes.items() if "{" in path
+            (_pattern(path), methods) for path, methods in paths.items() if "{" in path
         ]
 
-    def find(self, path: str) -> tuple[Methods, str] | None:
-        """The handlers of a path by method, and its parameter; None: there is no such path."""
+    def find(self, path: str) -> tuple[Mapping[str, Operation], tuple[str, ...]] | None:
+        """A path's operations by method, and its parameters; None: there is no such path."""
         methods = self.paths.get(path) or self.paths.get(f"/v1{path}")
         if methods is not None and "{" not in path:
-            return methods, ""
+            return methods, ()
         for pattern, found in self._templates:
             if (match := pattern.fullmatch(path)) is not None:
-                return found, match[1]
+                return found, match.groups()
         return None
 
     def meant(self, path: str) -> str:

@@ -26,6 +26,7 @@ from pyengine.http.store.store import Store
 if TYPE_CHECKING:
     from pyengine.http.admin.administration import Administration
     from pyengine.http.batches.runner import BatchRunner
+    from pyengine.http.routing import Routes
 
 
 class Service:
@@ -34,6 +35,7 @@ class Service:
     Attributes:
         administration: Lists and aborts requests; the application's.
         batches: Runs batches; the application's.
+        routes: Finds operations by their paths; the application's.
         engine: The engine that generates.
         limits: Bounds of requests.
         bodies: Room for the bodies that are being read.
@@ -49,6 +51,7 @@ class Service:
 
     administration: "Administration"
     batches: "BatchRunner"
+    routes: "Routes"
 
     def __init__(
         self,

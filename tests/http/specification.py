@@ -19,6 +19,7 @@ import httpx
 import jsonschema_rs
 
 from pyengine.http.operations.openapi import document
+from pyengine.http.operations.paths import routes
 from tests.reference import openapi
 
 BEYOND = frozenset(
@@ -180,7 +181,7 @@ def _events() -> dict[str, str]:
 
 @cache
 def _own() -> dict[str, Any]:
-    described: dict[str, Any] = json.loads(document(("org/fake",)))
+    described: dict[str, Any] = json.loads(document(routes(), ("org/fake",)))
     return described
 
 

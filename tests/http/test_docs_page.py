@@ -12,7 +12,7 @@ pytestmark = browser_test
 
 
 async def test_every_operation_is_shown_whole(server: HttpServer) -> None:
-    described = json.loads(document(server.app.engine.model_names))
+    described = json.loads(document(server.app.routes, server.app.engine.model_names))
     operations = [each for methods in described["paths"].values() for each in methods.values()]
     bodies = [
         media for each in operations for media in each.get("requestBody", {}).get("content", {})

@@ -16,8 +16,8 @@ from pyengine.http.access.keys import KeyLimits, read_keys
 from pyengine.http.access.rates import Rates
 from pyengine.http.access.rules import is_loopback
 from pyengine.http.access.source import AccessSource
-from pyengine.http.app import routes
 from pyengine.http.limits import Limits
+from pyengine.http.operations.paths import routes
 from pyengine.http.serving.server import HttpServer, serve
 from pyengine.settings.server import ServerConfig
 from tests.http.fake_engine import ANSWER, FakeEngine

@@ -8,10 +8,9 @@ import httpx
 import pytest
 
 from pyengine.http import extensions
-from pyengine.http.app import routes
 from pyengine.http.fields.table import table
 from pyengine.http.operations import openapi
-from pyengine.http.operations.paths import operations
+from pyengine.http.operations.paths import operations, routes
 from tests.programs import python
 
 CACHES = (extensions.extensions, routes, table, operations, openapi.document)
@@ -29,12 +28,12 @@ class Greeting(msgspec.Struct, forbid_unknown_fields=True):
 _decoder = msgspec.json.Decoder(Greeting)
 
 async def greet(exchange):
+    "Greet."
     greeting = await exchange.decode(_decoder)
     exchange.reply(msgspec.json.encode({"hello": greeting.name, "warned": list(exchange.warnings)}))
 
 EXTENSION = Extension(
-    routes={"/greeting": {"POST": greet}},
-    operations={("POST", "/greeting"): Operation("Greet.", dict[str, str], Greeting)},
+    paths={"/greeting": {"POST": Operation(greet, dict[str, str], Greeting)}},
     fields={Greeting: {"mood": Hint()}},
     error_forms={"/greeting": lambda error: b'{"sorry": "yes"}'},
 )

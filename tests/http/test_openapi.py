@@ -9,16 +9,32 @@ import jsonschema
 import msgspec
 import pytest
 
-from pyengine.http.app import routes
 from pyengine.http.operations.meanings import _NAMES, documented, structs_within
 from pyengine.http.operations.openapi import document
-from pyengine.http.operations.paths import operations
+from pyengine.http.operations.paths import operations, routes
 from tests.programs import served
 
 
-def test_the_description_has_every_path() -> None:
-    paths = {(method, path) for path, methods in routes().paths.items() for method in methods}
-    assert set(operations()) == {pair for pair in paths if pair[1] != "/"}
+def test_every_operation_says_what_it_does() -> None:
+    described = {
+        (method, path): operation.summary
+        for path, methods in operations().items()
+        for method, operation in methods.items()
+    }
+    assert [where for where, summary in described.items() if not summary.endswith(".")] == []
+    paths = msgspec.json.decode(document(routes(), ("some-model",)))["paths"]
+    assert {(m.upper(), path) for path, of in paths.items() for m in of} == set(described)
+
+
+def test_parameters_of_paths_and_queries_are_described() -> None:
+    paths = msgspec.json.decode(document(routes(), ("some-model",)))["paths"]
+    given = paths["/v1/chat/completions/{completion}/messages"]["get"]["parameters"]
+    assert [each["name"] for each in given] == ["completion", "after", "limit", "order"]
+    limit = given[2]["schema"]
+    assert (limit["type"], limit["minimum"], limit["maximum"]) == ("integer", 1, 100)
+    asked = paths["/v1/chat/completions"]["get"]["parameters"]
+    assert {"name", "in", "schema", "description"} <= set(asked[-1])
+    assert {each["name"]: each.get("style") for each in asked}["metadata"] == "deepObject"
 
 
 async def test_the_description_and_the_page(http: httpx.AsyncClient) -> None:
@@ -38,8 +54,9 @@ async def test_the_description_and_the_page(http: httpx.AsyncClient) -> None:
 
 def test_every_field_of_a_request_is_described() -> None:
     """In the description; and no docstring describes a field that is not there."""
-    schemas = msgspec.json.decode(document(("some-model",)))["components"]["schemas"]
-    requests = {op.request for op in operations().values() if op.request is not None}
+    schemas = msgspec.json.decode(document(routes(), ("some-model",)))["components"]["schemas"]
+    described = [op for methods in operations().values() for op in methods.values()]
+    requests = {op.request for op in described if op.request is not None}
     kinds = {kind for request in requests for kind in structs_within(request)}
     fields = [(kind, field.encode_name) for kind in kinds for field in msgspec.structs.fields(kind)]
     assert len(fields) > 400

@@ -74,9 +74,10 @@ def _requests() -> list[Any]:
 def _generating() -> list[tuple[tuple[str, str], Operation]]:
     """The operations that take a body, but for those of administrators."""
     return [
-        (where, operation)
-        for where, operation in operations().items()
-        if operation.request is not None and not where[1].startswith("/admin")
+        ((method, path), operation)
+        for path, methods in operations().items()
+        for method, operation in methods.items()
+        if operation.request is not None and not path.startswith("/admin")
     ]
 
 

@@ -49,7 +49,7 @@ _abort_request = msgspec.json.Decoder(AbortRequest)
 
 
 async def list_requests(exchange: "Exchange") -> None:
-    """All requests that are being answered."""
+    """Requests that are being answered."""
     found = await exchange.service.administration.requests()
     exchange.reply(msgspec.json.encode(RequestList(found)))
 

@@ -48,7 +48,7 @@ _FIELDS = {
 
 
 async def create(exchange: "Exchange") -> None:
-    """Answer a conversation."""
+    """Answer in the form of Anthropic's Messages."""
     await answer(exchange, await _read(exchange))
 
 
@@ -80,7 +80,7 @@ async def _read(exchange: "Exchange") -> Question[ChatUpdate]:
 
 
 async def count_tokens(exchange: "Exchange") -> None:
-    """How many tokens the prompt of a conversation has."""
+    """Count the tokens of a conversation."""
     request = await exchange.decode(_counted)
     exchange.names = FieldNames(_FIELDS)
     exchange.require_model(request.model)

@@ -60,7 +60,7 @@ _SINCE = datetime.now(UTC).isoformat()
 
 
 async def chat(exchange: "Exchange") -> None:
-    """Answer a conversation."""
+    """Answer a conversation, in Ollama's form."""
     request = await exchange.decode(_chat)
     if request.messages:
         await answer(exchange, await _read_chat(exchange, request))
@@ -69,7 +69,7 @@ async def chat(exchange: "Exchange") -> None:
 
 
 async def generate(exchange: "Exchange") -> None:
-    """Continue a prompt: as a message to the model, or as it is."""
+    """Continue a prompt, as a message to the model or as it is, in Ollama's form."""
     request = await exchange.decode(_generate)
     if request.prompt or request.raw:
         await answer(exchange, await _read_prompt(exchange, request))
@@ -180,20 +180,20 @@ def known_name(exchange: "Exchange", name: str | None) -> str | None:
 
 
 async def tags(exchange: "Exchange") -> None:
-    """The model that is served."""
+    """The model that is served, in Ollama's form."""
     engine = exchange.service.require_ready()
     exchange.reply(_encode({"models": [_described(engine)]}))
 
 
 async def running(exchange: "Exchange") -> None:
-    """The models that are loaded: the one that is served."""
+    """The models that are loaded: the one that is served, in Ollama's form."""
     engine = exchange.service.require_ready()
     made = {**_described(engine), "expires_at": "9999-01-01T00:00:00Z", "size_vram": 0}
     exchange.reply(_encode({"models": [{**made, "context_length": engine.max_context}]}))
 
 
 async def show(exchange: "Exchange") -> None:
-    """Describes the model and its capabilities."""
+    """The model and its capabilities, in Ollama's form."""
     request = await exchange.decode(_show)
     engine = exchange.require_model(known_name(exchange, request.model))
     handler = engine.handler
@@ -219,7 +219,7 @@ async def show(exchange: "Exchange") -> None:
 
 
 async def pull(exchange: "Exchange") -> None:
-    """Say that the model is there, if it is the one that is served."""
+    """Say that the model is there, if it is the one that is served, in Ollama's form."""
     request = await exchange.read(_pull)
     exchange.require_model(known_name(exchange, request.model))
     body = _encode(OllamaPullAnswer())

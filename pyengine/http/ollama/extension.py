@@ -19,7 +19,7 @@ from pyengine.http.ollama.schema import (
     OllamaPullRequest,
     OllamaShowRequest,
 )
-from pyengine.http.operations.operation import LINES, Operation, Version
+from pyengine.http.operations.operation import LINES, Handler, Operation, Version
 
 
 class OllamaError(msgspec.Struct):
@@ -28,64 +28,28 @@ class OllamaError(msgspec.Struct):
     error: str
 
 
+def _of(handler: Handler, answer: Any, request: Any = None, *, stream: bool = False) -> Operation:
+    return Operation(handler, answer, request, stream=LINES if stream else None, error=OllamaError)
+
+
+_ANY = dict[str, Any]
 EXTENSION = Extension(
-    routes={
-        "/api/chat": {"POST": endpoints.chat},
-        "/api/generate": {"POST": endpoints.generate},
-        "/api/embed": {"POST": embeddings.embed},
-        "/api/embeddings": {"POST": embeddings.embeddings},
-        "/api/show": {"POST": endpoints.show},
-        "/api/pull": {"POST": endpoints.pull},
-        "/api/tags": {"GET": endpoints.tags},
-        "/api/ps": {"GET": endpoints.running},
-        "/api/version": {"GET": endpoints.version},
-    },
-    operations={
-        ("POST", "/api/embed"): Operation(
-            "The vectors of texts, in Ollama's form.",
-            OllamaEmbedAnswer,
-            OllamaEmbedRequest,
-            error=OllamaError,
-        ),
-        ("POST", "/api/embeddings"): Operation(
-            "The vector of a text, in Ollama's older form.",
-            OllamaEmbeddingsAnswer,
-            OllamaEmbeddingsRequest,
-            error=OllamaError,
-        ),
-        ("POST", "/api/chat"): Operation(
-            "Answer a conversation in Ollama's form.",
-            OllamaAnswer,
-            OllamaChatRequest,
-            stream=LINES,
-            error=OllamaError,
-        ),
-        ("POST", "/api/generate"): Operation(
-            "Continue a prompt in Ollama's form.",
-            OllamaAnswer,
-            OllamaGenerateRequest,
-            stream=LINES,
-            error=OllamaError,
-        ),
-        ("POST", "/api/show"): Operation(
-            "The model, in Ollama's form.", dict[str, Any], OllamaShowRequest, error=OllamaError
-        ),
-        ("POST", "/api/pull"): Operation(
-            "Say that the model is there, in Ollama's form.",
-            OllamaPullAnswer,
-            OllamaPullRequest,
-            stream=LINES,
-            error=OllamaError,
-        ),
-        ("GET", "/api/tags"): Operation(
-            "The models, in Ollama's form.", dict[str, Any], error=OllamaError
-        ),
-        ("GET", "/api/ps"): Operation(
-            "The models that are loaded, in Ollama's form.", dict[str, Any], error=OllamaError
-        ),
-        ("GET", "/api/version"): Operation(
-            "The version of Ollama that this API is of.", Version, error=OllamaError
-        ),
+    paths={
+        "/api/chat": {"POST": _of(endpoints.chat, OllamaAnswer, OllamaChatRequest, stream=True)},
+        "/api/generate": {
+            "POST": _of(endpoints.generate, OllamaAnswer, OllamaGenerateRequest, stream=True)
+        },
+        "/api/embed": {"POST": _of(embeddings.embed, OllamaEmbedAnswer, OllamaEmbedRequest)},
+        "/api/embeddings": {
+            "POST": _of(embeddings.embeddings, OllamaEmbeddingsAnswer, OllamaEmbeddingsRequest)
+        },
+        "/api/show": {"POST": _of(endpoints.show, _ANY, OllamaShowRequest)},
+        "/api/pull": {
+            "POST": _of(endpoints.pull, OllamaPullAnswer, OllamaPullRequest, stream=True)
+        },
+        "/api/tags": {"GET": _of(endpoints.tags, _ANY)},
+        "/api/ps": {"GET": _of(endpoints.running, _ANY)},
+        "/api/version": {"GET": _of(endpoints.version, Version)},
     },
     fields=FIELDS,
     error_forms={"/api/": answer.error_body},

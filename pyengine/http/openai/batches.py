@@ -70,7 +70,7 @@ async def list_all(exchange: "Exchange") -> None:
 
 
 async def retrieve(exchange: "Exchange") -> None:
-    """One batch."""
+    """A batch."""
     row = await exchange.service.store.get(KIND, exchange.owner, exchange.parameter)
     exchange.reply(row.body)
 

@@ -46,7 +46,7 @@ _write_json = msgspec.json.encode
 
 
 async def create(exchange: "Exchange") -> None:
-    """Answer the questions."""
+    """Answer questions about an input by probabilities."""
     request = await exchange.decode(_decoder)
     engine = exchange.require_model(request.model)
     given = request.input

@@ -109,14 +109,14 @@ def _form(kind: str, body: bytes) -> tuple[dict[str, Any], str, bytes]:
 
 
 async def list_all(exchange: "Exchange") -> None:
-    """The files, the newest first."""
+    """The stored files, the newest first."""
     query = read_query(exchange.scope.query_string, FilesQuery)
     page = await stored_page(exchange, KIND, query, purpose=query.purpose)
     exchange.reply(_encode(page))
 
 
 async def retrieve(exchange: "Exchange") -> None:
-    """One file."""
+    """A file."""
     row = await exchange.service.store.get(KIND, exchange.owner, exchange.parameter)
     exchange.reply(row.body)
 

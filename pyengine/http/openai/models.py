@@ -16,7 +16,7 @@ _CREATED = int(time.time())
 
 
 async def list_all(exchange: "Exchange") -> None:
-    """Every model that is served."""
+    """The models that are served."""
     engine = exchange.service.require_ready()
     models = [_model(engine, name) for name in (*engine.model_names, *engine.adapters)]
     exchange.reply(msgspec.json.encode(ModelList(models)))

@@ -77,7 +77,7 @@ async def detokenize(exchange: "Exchange") -> None:
 
 
 async def apply_template(exchange: "Exchange") -> None:
-    """The text of a conversation, as the model's chat template writes it."""
+    """The text of a conversation, as the chat template writes it."""
     request = await exchange.decode(_apply)
     exchange.require_model(request.model)
     spec, _ = await _prepared(exchange, request)

@@ -8,19 +8,40 @@ first begins the recording.
 """
 
 import asyncio
-from typing import TYPE_CHECKING
-from urllib.parse import parse_qs
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from pyengine.errors import InvalidRequestError, OverloadedError
+from pyengine.errors import OverloadedError
+from pyengine.http.query import read_query
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
 
-MAX_SECONDS = 60.0
 # About as many spans as a busy engine has in a minute; bounds the size of the answer.
 MAX_SPANS = 200_000
+
+
+class ProfileQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """How the engine is watched.
+
+    Attributes:
+        seconds: How long.
+        spans: Whether the answer has the spans too.
+    """
+
+    seconds: Annotated[float, msgspec.Meta(gt=0, le=60)] = 5.0
+    spans: bool = False
+
+
+class RecordQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """What is wanted of the recording.
+
+    Attributes:
+        since: Number of the first span; without it, the recording begins.
+    """
+
+    since: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] | None = None
 
 
 class ProfileAnswer(msgspec.Struct):
@@ -32,14 +53,13 @@ class ProfileAnswer(msgspec.Struct):
 
 
 async def profile(exchange: "Exchange") -> None:
-    """Profile the engine for ``seconds`` (5), for one client at a time."""
+    """Watch the engine for one client at a time, and answer where its time went."""
     from pyengine.profiling.observe import observe
     from pyengine.profiling.report import ProfileReport
 
     engine = exchange.service.require_ready()
-    query = parse_qs(exchange.scope.query_string)
-    seconds = _seconds(query.get("seconds", ["5"])[-1])
-    wanted = query.get("spans", ["0"])[-1] == "1"
+    query = read_query(exchange.scope.query_string, ProfileQuery)
+    seconds, wanted = query.seconds, query.spans
     if exchange.service.watching.locked():
         raise OverloadedError("Another client profiles the engine; try again in a moment.")
     async with exchange.service.watching:
@@ -53,7 +73,7 @@ async def profile(exchange: "Exchange") -> None:
 
 
 async def record(exchange: "Exchange") -> None:
-    """Give what was recorded, and the waits of clients from the span number ``since`` on."""
+    """Give what ended since the last such request, and the waits of clients, for a recording."""
     import numpy as np
 
     from pyengine._core import Stage
@@ -63,28 +83,13 @@ async def record(exchange: "Exchange") -> None:
     from pyengine.telemetry.spans import SPAN
 
     engine = exchange.service.require_ready()
-    since = parse_qs(exchange.scope.query_string).get("since", [""])[-1]
-    if since and not (since.isdecimal() and len(since) < 20):
-        raise InvalidRequestError(f"'since' must be a number, not {since[:100]!r}.", param="since")
+    since = read_query(exchange.scope.query_string, RecordQuery).since
     report = await engine.metrics(recorded=True)
     recorded = msgspec.msgpack.decode(report.recorded, type=Recorded)
-    packed, number = engine.recorder.read(int(since) if since else engine.recorder.recorded)
+    packed, number = engine.recorder.read(engine.recorder.recorded if since is None else since)
     spans = np.frombuffer(packed, SPAN)
     waits = spans[np.isin(spans["stage"], [int(Stage.FIRST_TOKEN), int(Stage.NEXT_TOKEN)])]
     running = report.stats["running"] + report.stats["waiting"]
     accepted = Sample(0, report.stats).accepted_drafts
     answer = RecordAnswer(recorded, waits.tobytes(), number, running, accepted, engine.info)
     exchange.reply(msgspec.json.encode(answer))
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds <= MAX_SECONDS:
-        raise InvalidRequestError(
-            f"'seconds' must be over 0 and at most {MAX_SECONDS:g}, not {text[:100]!r}.",
-            param="seconds",
-        )
-    return seconds

@@ -6,9 +6,10 @@ model of 48 layers with 128 experts each has 6,144 of those.
 
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
-from urllib.parse import parse_qs
 
-from pyengine.errors import InvalidRequestError
+import msgspec
+
+from pyengine.http.query import read_query
 from pyengine.telemetry.experts import ExpertLoad
 
 
@@ -22,18 +23,23 @@ class Family(NamedTuple):
     samples: list[tuple[tuple[str, ...], float]]
 
 
+class MetricsQuery(msgspec.Struct):
+    """How metrics are told; what scrapers add of their own is left alone.
+
+    Attributes:
+        experts: 1 counts every expert of a mixture too.
+    """
+
+    experts: bool = False
+
+
 def asks_for_each_expert(query: str) -> bool:
     """Whether a scrape with this query wants ``expert_tokens``.
 
     Raises:
         InvalidRequestError: ``experts`` is neither 1 nor 0.
     """
-    value = parse_qs(query).get("experts", ["0"])[-1]
-    if value not in ("0", "1"):
-        raise InvalidRequestError(
-            f"'experts' must be 1 or 0, not {value[:100]!r}.", param="experts"
-        )
-    return value == "1"
+    return read_query(query, MetricsQuery).experts
 
 
 def expert_families(

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 async def health(exchange: "Exchange") -> None:
-    """200 as long as the loop turns."""
+    """The process lives."""
     exchange.reply(b'{"status":"ok"}')
 
 
 async def ready(exchange: "Exchange") -> None:
-    """200 if the engine works on requests, else an error that says what they wait for."""
+    """The engine works on requests, or an error says what they wait for."""
     exchange.service.require_responsive()
     exchange.reply(b'{"status":"ready"}')
 
 
 async def version(exchange: "Exchange") -> None:
-    """The version of the package."""
+    """The version of pyengine."""
     exchange.reply(msgspec.json.encode({"version": __version__}))

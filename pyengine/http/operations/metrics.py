@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 FINISH_REASONS = ("stop", "length", "abort", "timeout", "overloaded", "error", "refused")
 # What a report may take; a scrape by Prometheus may take 10 seconds.
 REPORT_S = 5.0
-STORED_KINDS = ("response", "chat completion", "file", "batch")
+STORED_KINDS = ("response", "conversation", "chat completion", "file", "batch")
 BLOCK_STATES = ("free", "cached", "held")
 
 
 async def metrics(exchange: "Exchange") -> None:
-    """Every metric of the engine; 503 while it is not ready.
+    """Metrics for Prometheus; 503 while the engine is not ready.
 
     With ``experts=1`` in the query there is a series for every expert of every layer, too.
     """

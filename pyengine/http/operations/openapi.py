@@ -3,7 +3,8 @@ requests and encode answers. ``GET /docs``: a page that shows it.
 """
 
 import inspect
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pyengine._core import __version__
-from pyengine.http.operations.meanings import Meanings, structs_within
+from pyengine.http.operations.meanings import Meanings, documented, structs_within
 from pyengine.http.operations.operation import EVENTS, JSON, Operation
-from pyengine.http.operations.paths import operations
+from pyengine.http.routing import Routes
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -48,21 +49,21 @@ _EVENT = {
 
 
 @cache
-def document(models: tuple[str, ...]) -> bytes:
+def document(routes: Routes, models: tuple[str, ...]) -> bytes:
     """The description of an endpoint with these names of its model, as JSON."""
-    described = operations()
-    types = {op.request for op in described.values()} | {op.answer for op in described.values()}
-    types |= {op.error for op in described.values()}
+    described = [op for methods in routes.paths.values() for op in methods.values()]
+    types = {kind for op in described for kind in (op.request, op.answer, op.error)}
     structs = [kind for kind in types if inspect.isclass(kind)]
     structs.sort(key=lambda kind: kind.__name__)
     references, schemas = msgspec.json.schema_components(
         structs, ref_template="#/components/schemas/{name}"
     )
-    _describe(schemas, described.values(), models)
+    _describe(schemas, described, models)
     names = dict(zip(structs, references, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for (method, path), operation in described.items():
-        paths.setdefault(path, {})[method.lower()] = _operation(method, path, operation, names)
+    for path, methods in routes.paths.items():
+        made = {each.lower(): _operation(each, path, op, names) for each, op in methods.items()}
+        paths[path] = made
     return msgspec.json.encode(
         {
             "openapi": "3.1.0",
@@ -104,6 +105,30 @@ def _operation_id(method: str, path: str) -> str:
     return f"{method.lower()}_{name}"
 
 
+def _in_path(path: str) -> Iterator[dict[str, Any]]:
+    for name in re.findall(r"{(\w+)}", path):
+        schema: dict[str, Any] = {"type": "string", "minLength": 1}
+        if name != "model":
+            schema["pattern"] = "^[A-Za-z0-9_-]+$"
+        said = {"required": True, "description": f"The {name}'s id.", "schema": schema}
+        yield {"name": name, "in": "path", **said}
+
+
+def _in_query(kind: Any) -> Iterator[dict[str, Any]]:
+    """The parameters that the type of a query has; one that is left out is no null."""
+    if kind is None:
+        return
+    _, schemas = msgspec.json.schema_components([kind])
+    for name, schema in schemas[kind.__name__]["properties"].items():
+        given = [each for each in schema.pop("anyOf", ()) if each["type"] != "null"]
+        schema |= given[0] if given else {}
+        if schema.pop("default", None) is not None and name == "limit":
+            schema |= {"minimum": 1, "maximum": kind.most}
+        said = {"description": documented(kind).get(name, f"The {name}."), "schema": schema}
+        form = {"style": "deepObject"} if schema.get("type") == "object" else {}
+        yield {"name": name, "in": "query", **said, **form}
+
+
 def _operation(
     method: str, path: str, operation: Operation, names: dict[Any, dict[str, Any]]
 ) -> dict[str, Any]:
@@ -121,8 +146,8 @@ def _operation(
         "operationId": _operation_id(method, path),
         "responses": {"200": {"description": "The answer.", "content": content}},
     }
-    if operation.parameters:
-        described["parameters"] = list(operation.parameters)
+    if parameters := [*_in_path(path), *_in_query(operation.query)]:
+        described["parameters"] = parameters
     if operation.request is not None:
         body = {"schema": names[operation.request]}
         if operation.example is not None:
@@ -138,12 +163,12 @@ def _operation(
 
 
 async def openapi(exchange: "Exchange") -> None:
-    """The description."""
-    exchange.reply(document(exchange.service.engine.model_names))
+    """This description of the endpoint."""
+    exchange.reply(document(exchange.service.routes, exchange.service.engine.model_names))
 
 
 async def docs(exchange: "Exchange") -> None:
-    """The page."""
+    """This description, for people."""
     exchange.reply(
         _PAGE.read_bytes(),
         200,

@@ -1,9 +1,14 @@
-"""The description of one path: the types of its request, answer and errors."""
+"""One path and method: its handler, and the types of its request, answer and errors."""
 
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+
+Handler = Callable[[Any], Awaitable[None]]
+"""Answers an :class:`pyengine.http.exchange.Exchange`."""
 
 JSON = "application/json"
 EVENTS = "text/event-stream"
@@ -40,41 +45,34 @@ class Version(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Operation:
-    """The request and the answers of a path.
+    """A path and method.
 
     Attributes:
-        summary: In a line.
+        handler: Answers; its docstring's first paragraph describes it to clients.
         answer: The type of its answer, or a media type that is not JSON.
         request: The type of its body.
-        parameters: OpenAPI's objects of its parameters.
+        query: The type of its query, as :func:`pyengine.http.query.read_query` reads it.
         stream: The media type of an answer that comes in parts, if it may.
         error: The type of the body of its own errors.
         media: The media type of its body.
         example: A body that is answered.
     """
 
-    summary: str
+    handler: Handler
     answer: Any
     request: Any = None
-    parameters: tuple[dict[str, Any], ...] = ()
+    query: Any = None
     stream: str | None = None
     error: Any = ErrorBody
     media: str = JSON
     example: Any = None
 
+    @property
+    def summary(self) -> str:
+        """What it does."""
+        told = inspect.getdoc(self.handler) or ""
+        return " ".join(told.partition("\n\n")[0].split())
 
-def query(name: str, text: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter of a query."""
-    return {"name": name, "in": "query", "description": text, "schema": schema}
 
-
-def object_id(name: str) -> dict[str, Any]:
-    """A parameter of a path that is an object's id."""
-    schema = {"type": "string", "minLength": 1, "pattern": "^[A-Za-z0-9_-]+$"}
-    return {
-        "name": name,
-        "in": "path",
-        "required": True,
-        "description": "Its id.",
-        "schema": schema,
-    }
+Paths = Mapping[str, Mapping[str, Operation]]
+"""Operations by path and method."""

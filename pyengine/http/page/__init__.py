@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyengine.http.errors import NoSuchPathError
 from pyengine.http.extensions import Extension
+from pyengine.http.operations.operation import Operation
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -61,4 +62,4 @@ def _digest(part: str) -> str:
     return f"'sha256-{b64encode(hashlib.sha256(part.encode()).digest()).decode()}'"
 
 
-EXTENSION = Extension(routes={"/": {"GET": page}})
+EXTENSION = Extension(paths={"/": {"GET": Operation(page, "text/html")}})

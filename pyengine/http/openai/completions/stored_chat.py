@@ -104,13 +104,13 @@ async def list_all(exchange: "Exchange") -> None:
 
 
 async def retrieve(exchange: "Exchange") -> None:
-    """One of them."""
+    """A stored completion."""
     row = await exchange.service.store.get(KIND, exchange.owner, exchange.parameter)
     exchange.reply(row.body)
 
 
 async def update(exchange: "Exchange") -> None:
-    """Give one of them other metadata."""
+    """Change a stored completion's metadata."""
     request = await exchange.read(_update)
     check_metadata(request.metadata)
     store = exchange.service.store
@@ -123,13 +123,13 @@ async def update(exchange: "Exchange") -> None:
 
 
 async def delete(exchange: "Exchange") -> None:
-    """Remove one of them."""
+    """Remove a stored completion."""
     await exchange.service.store.delete(KIND, exchange.owner, exchange.parameter)
     exchange.reply(_encode(Deleted(exchange.parameter, "chat.completion.deleted")))
 
 
 async def list_messages(exchange: "Exchange") -> None:
-    """The messages that one of them answers."""
+    """The messages that a stored completion answers."""
     query = read_query(exchange.scope.query_string, MessagesQuery)
     store = exchange.service.store
     await store.get(KIND, exchange.owner, exchange.parameter)

@@ -45,7 +45,7 @@ _PARAMS = SamplingParams()
 
 
 async def create(exchange: "Exchange") -> None:
-    """The vectors of one text or several."""
+    """The vectors of texts."""
     request = await exchange.decode(_decoder)
     exchange.names = FieldNames({"prompt": "input"})
     engine = exchange.require_model(request.model)

@@ -40,7 +40,7 @@ class ItemsQuery(ListQuery, kw_only=True, forbid_unknown_fields=True):
 
 
 async def retrieve(exchange: "Exchange") -> None:
-    """The response, or its events."""
+    """A stored response, or the events of one in the background."""
     query = read_query(exchange.scope.query_string, RetrieveQuery)
     if query.starting_after is not None and not query.stream:
         raise InvalidRequestError(
@@ -63,7 +63,7 @@ async def retrieve(exchange: "Exchange") -> None:
 
 
 async def delete(exchange: "Exchange") -> None:
-    """Remove the response; one that is still generated ends."""
+    """Remove a stored response; one that is still generated ends."""
     await exchange.service.store.delete(KIND, exchange.owner, exchange.parameter)
     await exchange.service.administration.abort(exchange.parameter)
     exchange.reply(_encode(Deleted(exchange.parameter, "response")))
@@ -83,7 +83,7 @@ async def cancel(exchange: "Exchange") -> None:
 
 
 async def list_input_items(exchange: "Exchange") -> None:
-    """The items of the response's input, earlier responses included."""
+    """The items of a stored response's input, earlier responses included."""
     query = read_query(exchange.scope.query_string, ItemsQuery)
     await _response(exchange)
     if query.include is not None:

@@ -20,7 +20,7 @@ from pyengine.placement.process import ProcessPlacement
 from pyengine.placement.restarts import MAX_DEATHS, RestartLimit
 from pyengine.placement.thread import ThreadPlacement
 from pyengine.request.generation import Generation
-from tests.programs import until, wait_for_end
+from tests.programs import REPOSITORY, until, wait_for_end
 
 LONG = SamplingParams(temperature=0, max_tokens=1500, ignore_eos=True)
 SHORT = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
@@ -275,7 +275,10 @@ async def main():
 asyncio.run(main())
 """
     service = subprocess.Popen(  # noqa: ASYNC220 - killed below
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
     )
     assert service.stdout is not None
     pid = int(await asyncio.to_thread(service.stdout.readline))

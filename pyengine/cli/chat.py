@@ -13,7 +13,7 @@ from pyengine.cli.options import (
     sampling_given,
     sampling_options,
 )
-from pyengine.cli.terminal import loading_bar
+from pyengine.cli.terminal import started
 from pyengine.settings.modes import Mode
 
 if TYPE_CHECKING:
@@ -40,15 +40,11 @@ def chat(model: str | None, system: str | None, **given: Any) -> None:
 
 
 async def _chat(config: "EngineConfig", sampling: dict[str, Any], system: str | None) -> None:
-    from pyengine.async_engine import AsyncEngine
     from pyengine.cli.conversation import Conversation
     from pyengine.cli.lines import PipedLines, TerminalLines
     from pyengine.request.generation_config import over
 
-    engine = AsyncEngine(config=config)
-    try:
-        with loading_bar(engine.model_name) as progress:
-            await engine.start(progress)
+    async with started(config) as engine:
         params = over(engine.default_sampling_params, sampling)
         conversation = Conversation(engine, params, system)
         if sys.stdin.isatty() and sys.stdout.isatty():
@@ -56,5 +52,3 @@ async def _chat(config: "EngineConfig", sampling: dict[str, Any], system: str | 
             await conversation.run(TerminalLines(conversation.commands()))
         else:
             await conversation.run(PipedLines())
-    finally:
-        await engine.close()

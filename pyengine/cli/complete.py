@@ -13,7 +13,7 @@ from pyengine.cli.options import (
     sampling_given,
     sampling_options,
 )
-from pyengine.cli.terminal import loading_bar, show
+from pyengine.cli.terminal import show, started
 from pyengine.settings.modes import Mode
 
 if TYPE_CHECKING:
@@ -80,13 +80,9 @@ async def _complete(
     sampling: dict[str, Any],
     as_json: bool,
 ) -> None:
-    from pyengine.async_engine import AsyncEngine
     from pyengine.request.generation_config import over
 
-    engine = AsyncEngine(config=config)
-    try:
-        with loading_bar(engine.model_name) as progress:
-            await engine.start(progress)
+    async with started(config) as engine:
         params = over(engine.default_sampling_params, sampling)
         generation: Generation | ChatGeneration
         if isinstance(question, str):
@@ -99,8 +95,6 @@ async def _complete(
         async for update in generation:
             show(update.text)
         click.echo()
-    finally:
-        await engine.close()
 
 
 def _as_json(model: str, completion: "Completion | ChatAnswer") -> str:

@@ -1,6 +1,7 @@
 """Help of commands with many options: in groups, and whole by ``--help-all`` alone."""
 
 import re
+from typing import ClassVar
 
 import click
 
@@ -27,7 +28,13 @@ GROUPS = {
 
 
 class GroupedCommand(click.Command):
-    """A command whose help has groups; ``--help`` has the usual options, in a few words."""
+    """A command whose help has groups; ``--help`` has the usual options, in a few words.
+
+    Attributes:
+        own: The groups of its own options, as :data:`GROUPS` has those of settings.
+    """
+
+    own: ClassVar[dict[str, str]] = {}
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """All parameters, with ``--help-all`` before ``--help``."""
@@ -38,11 +45,12 @@ class GroupedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options by their groups."""
-        whole, group = ctx.meta.get(__name__), OWN
+        whole, group, groups = ctx.meta.get(__name__), OWN, GROUPS | self.own
         rows: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
-            group = GROUPS.get(param.name or "", group)
-            shown = whole or group in (OWN, HELP) or param.name in USUAL
+            group = groups.get(param.name or "", group)
+            always = (OWN, HELP, *self.own.values())
+            shown = whole or group in always or param.name in USUAL
             if shown and isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
                 flags, text = record
                 text = text if whole else re.split(r"[.:;,]? \[|[.:;,] ", text)[0]

@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
 from pyengine.cli.attached import ask
+from pyengine.cli.grouped import GroupedCommand
 from pyengine.cli.options import engine_config, engine_options, model_argument, numbers_of
 from pyengine.cli.terminal import working
 from pyengine.cli.trace_options import (
@@ -30,7 +31,18 @@ _RECORDED = {"trace", "sequences", "max_tokens_per_step", "max_context"}
 _STEP_TIMES = {"step_ms", "simulated_step_ms", "simulated_step_model"}
 
 
-@click.command(short_help="Measure where the time goes and when the device waits.")
+class _Grouped(GroupedCommand):
+    own: ClassVar[dict[str, str]] = {
+        "sequences": "Workload",
+        "trace": "Traces and recordings",
+        "busy_loop": "Further measurements",
+        "attach": "Running servers",
+        "api_key": "Running servers",
+        "compare": "Reports",
+    }
+
+
+@click.command(cls=_Grouped, short_help="Measure where the time goes and when the device waits.")
 @model_argument
 @click.option(
     "--sequences",
@@ -61,6 +73,18 @@ _STEP_TIMES = {"step_ms", "simulated_step_ms", "simulated_step_model"}
     show_default=True,
     help="Length of every prompt.",
 )
+@click.option(
+    "--grammar",
+    metavar="FILE|NAME",
+    help="Constrain every answer by a JSON Schema in a file, or a built-in one: records, tools, "
+    "mixed (50 schemas in turn).",
+)
+@click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Use the tokens of this tokenizer.json, on the simulated device.",
+)
 @trace_options
 @click.option(
     "--replay",
@@ -83,18 +107,6 @@ _STEP_TIMES = {"step_ms", "simulated_step_ms", "simulated_step_model"}
     callback=numbers_of("sequences, such as 16,64,256"),
     metavar="N,N,...",
     help="Measure again with each of these numbers of sequences.",
-)
-@click.option(
-    "--grammar",
-    metavar="FILE|NAME",
-    help="Constrain every answer by a JSON Schema in a file, or a built-in one: records, tools, "
-    "mixed (50 schemas in turn).",
-)
-@click.option(
-    "--tokenizer",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Use the tokens of this tokenizer.json, on the simulated device.",
 )
 @click.option("--attach", metavar="URL", help="Measure a running server instead.")
 @click.option(

@@ -10,7 +10,7 @@ import click
 
 from pyengine.cli.grouped import GroupedCommand
 from pyengine.cli.options import engine_config, engine_options, model_argument
-from pyengine.cli.terminal import loading_bar
+from pyengine.cli.terminal import started
 from pyengine.settings.modes import Mode
 
 if TYPE_CHECKING:
@@ -64,20 +64,14 @@ def run_batch(model: str | None, source: Path, target: Path, **given: Any) -> No
 
 
 async def _run(config: "EngineConfig", batch: "OfflineBatch") -> None:
-    from pyengine.async_engine import AsyncEngine
     from pyengine.http.app import App
     from pyengine.http.limits import Limits
     from pyengine.http.store.store import Store, StoreLimits
 
-    engine = AsyncEngine(config=config)
-    with loading_bar(engine.model_name) as loading:
-        await engine.start(loading)
-    try:
+    async with started(config) as engine:
         app = App(engine, Limits(), store=Store(StoreLimits(most_bytes=0)))
         with _progress(batch.counts) as progress:
             await batch.run(app, _AHEAD * config.limits.max_sequences, progress)
-    finally:
-        await engine.close()
 
 
 @contextmanager

@@ -2,12 +2,14 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
+    from pyengine.async_engine import AsyncEngine
     from pyengine.model.progress import Progress
+    from pyengine.settings.config import EngineConfig
 
 # A model may write escape sequences, which a terminal would obey.
 _UNSAFE = {code: "\ufffd" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"}
@@ -105,3 +107,17 @@ def loading_bar(name: str) -> Iterator["Progress"]:
 
     with bar:
         yield progress
+
+
+@asynccontextmanager
+async def started(config: "EngineConfig") -> AsyncIterator["AsyncEngine"]:
+    """The engine of ``config`` during the block; a bar shows how it is loaded."""
+    from pyengine.async_engine import AsyncEngine
+
+    engine = AsyncEngine(config=config)
+    try:
+        with loading_bar(engine.model_name) as progress:
+            await engine.start(progress)
+        yield engine
+    finally:
+        await engine.close()

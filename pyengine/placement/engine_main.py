@@ -13,9 +13,14 @@ from pyengine._core import Mailbox, Recorder
 from pyengine.actors.actor import logger
 from pyengine.actors.heartbeat import Heartbeat
 from pyengine.engine import EngineActors
+from pyengine.model.cpu.cores import numa_nodes, stay_on_one_node
+from pyengine.model.devices import settled
+from pyengine.model.spec import describe
+from pyengine.model.weights.folder import weight_bytes
 from pyengine.placement.children import ControlLine, Failed, Loading, leave_signals
 from pyengine.placement.engine_messages import Ready, Start, decode_start
 from pyengine.queues import Queues
+from pyengine.settings.config import EngineConfig
 
 CLOSE_TIMEOUT_S = 5.0
 
@@ -43,6 +48,7 @@ def main(descriptor: int) -> int:
 
     threading.Thread(target=watch, name="pyengine-control", daemon=True).start()
     try:
+        _settle(start.config)
         actors = EngineActors.load(
             start.config, queues, lambda done, total: line.send(Loading(done, total))
         )
@@ -74,6 +80,15 @@ def main(descriptor: int) -> int:
         os._exit(1)  # the other side closed the line because of the crash
     actors.close(CLOSE_TIMEOUT_S)
     return 0 if actors.failure is None else 1
+
+
+def _settle(config: EngineConfig) -> None:
+    """Keep an engine on the CPU, its threads and its memory, on one NUMA node that has room."""
+    if len(numa_nodes()) < 2 or config.tensor_parallel > 1 or settled(config).device != "cpu":
+        return
+    spec = describe(settled(config))
+    weights = weight_bytes(spec.info.folder, spec.config)
+    stay_on_one_node(config.threads or 1, weights + spec.num_blocks * spec.info.block_bytes)
 
 
 def _inherited(start: Start) -> Queues:

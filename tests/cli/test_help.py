@@ -36,7 +36,7 @@ print("loaded:", *(name for name in {HEAVY!r} if name in sys.modules))
 
 @pytest.mark.parametrize("command", OF_MODELS)
 def test_every_setting_has_its_flag_and_variable_in_the_help(command: str, pyengine: Run) -> None:
-    text = pyengine(command, "--help" if command == "profile" else "--help-all").stdout
+    text = pyengine(command, "--help-all").stdout
     for setting in (*ENGINE_OPTIONS, *(SERVER_TYPES if command == "serve" else ())):
         assert spelled(setting) in text
         assert f"PYENGINE_{setting.upper()}]" in text

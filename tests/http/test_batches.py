@@ -353,7 +353,7 @@ async def test_a_store_that_is_locked_for_long_ends_nothing(
     tmp_path: Path, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyengine.http.store.database._BUSY_S", 0)
-    monkeypatch.setattr("pyengine.http.store.store.LEASE_S", 0)
+    monkeypatch.setattr("pyengine.http.store.clock.LEASE_S", 0)
     monkeypatch.setattr("pyengine.http.batches.runner._LOOK_S", 0.01)
     path = str(tmp_path / "store")
     engine.hold_after = 1

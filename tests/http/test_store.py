@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from pyengine.errors import ConfigError
 from pyengine.http.errors import NoSuchObjectError, StoreFullError
+from pyengine.http.store import clock
 from pyengine.http.store.database import Database, Part
 from pyengine.http.store.shared import SharedStore
 from pyengine.http.store.store import Store, StoreLimits, StoreUse
@@ -199,16 +200,39 @@ async def test_claims(store: Store) -> None:
     assert again.id == "lease"
 
 
-async def test_lease_of_a_clock_that_was_ahead_is_none(
+async def test_a_lease_does_not_depend_on_the_clock(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    await store.put("x", "", "held", b"active", lease=True)
     now = time.time()
-    monkeypatch.setattr(time, "time", lambda: now + 7200)
-    await store.put("x", "", "ahead", b"active", lease=True)
-    monkeypatch.setattr(time, "time", lambda: now)
+    for moment in (now + 7200, now - 7200):
+        monkeypatch.setattr(time, "time", lambda moment=moment: moment)
+        assert await store.claim("x", lambda _: True) is None
+
+
+async def test_a_lease_of_an_earlier_boot_is_none(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.put("x", "", "before", b"active", lease=True)
+    monkeypatch.setattr(clock, "_uptime", lambda: 10.0)
     claimed = await store.claim("x", lambda _: True)
     assert claimed is not None
-    assert claimed.id == "ahead"
+    assert claimed.id == "before"
+
+
+async def test_a_clock_that_is_ahead_removes_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, up = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
+    await store.put("x", "", "kept", b"1")
+    await store.put("x", "", "short", b"1", seconds=60)
+    monkeypatch.setattr(time, "time", lambda: now + 31 * 86400)
+    await store.put("x", "", "during", b"2")  # at once, and
+    monkeypatch.setattr(clock, "_uptime", lambda: up + 4000.0)
+    await store.put("x", "", "later", b"3")  # when the server has run for more than an hour
+    monkeypatch.setattr(time, "time", lambda: now)
+    assert (await store.get("x", "", "kept")).body == b"1"
+    assert (await store.use()).objects == {"x": 3}, "what has expired is removed"
 
 
 def _same(body: bytes, _: bytes) -> bytes:

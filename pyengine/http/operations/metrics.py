@@ -23,7 +23,14 @@ from prometheus_client.registry import Collector
 
 from pyengine.async_engine import AsyncEngine
 from pyengine.http.operations.expert_families import asks_for_each_expert, expert_families
-from pyengine.http.operations.metric_families import HISTOGRAMS, LOOKUPS, NS, UNITS, VALUES
+from pyengine.http.operations.metric_families import (
+    COUNTERS,
+    GAUGES,
+    HISTOGRAMS,
+    LOOKUPS,
+    NS,
+    UNITS,
+)
 from pyengine.http.store.store import StoreUse
 from pyengine.messages import Report
 from pyengine.telemetry import STEP_BOUNDS_S, Totals
@@ -134,10 +141,10 @@ class EngineCollector(Collector):
 
     def _reported(self, report: Report) -> Iterator[Metric]:
         stats = report.stats
-        for name, kind, value, text in VALUES:
-            family = self._gauge if kind == "gauge" else self._counter
-            unit = UNITS.get(value.rpartition("_")[2], 1)
-            yield family(name, text, [((), stats.get(value, 0) * unit)])
+        for family, values in ((self._gauge, GAUGES), (self._counter, COUNTERS)):
+            for name, value, text in values:
+                unit = UNITS.get(value.rpartition("_")[2], 1)
+                yield family(name, text, [((), stats.get(value, 0) * unit)])
         yield self._counter(
             "request_finished",
             "Requests that ended, by reason.",
@@ -181,8 +188,8 @@ class EngineCollector(Collector):
         yield from self._drafts(proposers(stats))
         yield from self._experts(report.experts)
         histograms = report.histograms | report.telemetry.lengths
-        for name, source, unit, text in HISTOGRAMS:
-            histogram = histograms[source]
+        for name, source, text in HISTOGRAMS:
+            histogram, unit = histograms[source], NS if name.endswith("_seconds") else 1
             bounds = [bound * unit for bound in histogram.bounds]
             yield self._histogram(name, text, bounds, histogram.counts, histogram.sum * unit)
         yield from self._telemetry(report.telemetry)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyengine.errors import ConfigError
 from pyengine.http.errors import StoreFullError
+from pyengine.http.store.clock import Expiry, lease_bounds, lease_until
 from pyengine.http.store.tables import VERSION, create_file, statements
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _BUSY_S = 30.0
 _LABELLED = "SELECT number FROM labels WHERE owner = ? AND kind = ? AND name = ? AND value = ?"
 _ADD_PART = "INSERT OR IGNORE INTO parts VALUES (?,?,?,?)"
 # What a process has a lease on stays.
-_EVICTABLE = "FROM objects WHERE owner = ? AND lease < ? AND id != ?"
+_EVICTABLE = "FROM objects WHERE owner = ? AND NOT lease BETWEEN ? AND ? AND id != ?"
 
 CONTENT = "content"
 """The parts of a file."""
@@ -69,7 +70,7 @@ class Database:
         """
         import sqlite3
 
-        self._most_bytes = most_bytes
+        self._most_bytes, self._expiry = most_bytes, Expiry()
         if path is not None:
             create_file(Path(path))
         try:
@@ -128,7 +129,7 @@ class Database:
         """
         name, owner, body = row
         with self._transaction() as at:
-            at.execute("DELETE FROM objects WHERE expires < ?", (time.time(),))
+            at.execute("DELETE FROM objects WHERE expires < ?", (self._expiry.horizon(),))
             at.execute(
                 "INSERT INTO objects (id, kind, owner, body, expires, lease) VALUES (?,?,?,?,?,?)",
                 (name, kind, owner, body, expires, lease),
@@ -148,11 +149,11 @@ class Database:
 
         They have ``excess`` bytes, or fewer where the owner then has no more than the next one.
         """
-        run, now = self._connection.execute, time.time()
+        run, held = self._connection.execute, lease_bounds()
         owners = run("SELECT owner, bytes FROM totals ORDER BY bytes DESC").fetchall()
         for (owner, its), (_, next_largest) in pairwise([*owners, ("", 0)]):
             left = min(excess, max(its - next_largest, excess // len(owners) + 1))
-            last, given = None, (owner, now, newest)
+            last, given = None, (owner, *held, newest)
             for number, size in run(f"SELECT number, bytes {_EVICTABLE} ORDER BY number", given):
                 last, left = number, left - size
                 if left <= 0:
@@ -307,15 +308,11 @@ class Database:
             found = at.execute("SELECT 1 FROM objects WHERE id = ?", (name,)).fetchone()
             return found is not None
 
-    def claim(self, kind: str, until: float, wanted: Callable[[bytes], bool]) -> Row | None:
-        """Take a lease on an object of that kind that has none and ``wanted`` says yes to.
-
-        A lease that ends long after ``until`` is of a clock that has been set back since.
-        """
+    def claim(self, kind: str, wanted: Callable[[bytes], bool]) -> Row | None:
+        """Take a lease on an object of that kind that has none and ``wanted`` says yes to."""
         with self._transaction() as at:
-            now = time.time()
-            free, values = "kind = ? AND NOT lease BETWEEN ? AND ?", (kind, now, 2 * until - now)
-            for row in self._rows(free, values, "ORDER BY number"):
+            free, until = "kind = ? AND NOT lease BETWEEN ? AND ?", lease_until()
+            for row in self._rows(free, (kind, *lease_bounds()), "ORDER BY number"):
                 if wanted(row.body):
                     row = row._replace(lease=until, claim=row.claim + 1)
                     sql = "UPDATE objects SET lease = ?, claim = ? WHERE number = ?"

@@ -20,6 +20,7 @@ from typing import TypeVar
 import msgspec
 
 from pyengine.http.errors import NoSuchObjectError, StoreOffError, StoreUnavailableError
+from pyengine.http.store.clock import lease_until
 from pyengine.http.store.database import Change, Database, Part, Row
 from pyengine.settings.server import ServerConfig
 
@@ -29,8 +30,6 @@ log = logging.getLogger("pyengine.http")
 NOT_STORED = "'store': this server stores no answers."
 """Is told to who asks for a store where there is none."""
 
-LEASE_S = 30.0
-"""How long the lease of a process is that says nothing more of it."""
 # How soon a process sees what another has written, where it waits for it.
 _LOOK_S = 0.1
 # How long a scrape of metrics waits for the store.
@@ -141,9 +140,8 @@ class Store:
             StoreOffError: There is no store.
         """
         self.require()
-        now = time.time()
-        expires = now + (self.limits.seconds if seconds is None else seconds)
-        until = now + LEASE_S if lease else 0.0
+        expires = time.time() + (self.limits.seconds if seconds is None else seconds)
+        until = lease_until() if lease else 0.0
         row = (name, owner, body)
         await self._run(lambda data: data.put(kind, row, expires, until, list(parts)))
 
@@ -220,7 +218,7 @@ class Store:
         Returns:
             Its body then; None: it is gone, or another process has claimed it.
         """
-        until = None if lease is None else time.time() + LEASE_S if lease else 0.0
+        until = None if lease is None else lease_until() if lease else 0.0
         body = await self._run(lambda data: data.change(name, change, until, parts, claim))
         self._written.set()
         self._written = asyncio.Event()
@@ -251,8 +249,7 @@ class Store:
 
     async def claim(self, kind: str, wanted: Callable[[bytes], bool]) -> Row | None:
         """Take a lease on an unfinished object whose process has died; None: there is none."""
-        until = time.time() + LEASE_S
-        return await self._run(lambda data: data.claim(kind, until, wanted))
+        return await self._run(lambda data: data.claim(kind, wanted))
 
     async def look(self) -> None:
         """Wait until objects have changed, or another process may have changed some."""

@@ -10,7 +10,7 @@ import numpy as np
 from pyengine._core import CpuKernels, StepLayout
 from pyengine.model.adapters.peft import AdapterFile
 from pyengine.model.batch import BufferRing, StepBuffers
-from pyengine.model.cpu.cores import usable_cores
+from pyengine.model.cpu.cores import node_words, usable_cores
 from pyengine.model.cpu.draft import DraftModel
 from pyengine.model.cpu.model import CpuModel
 from pyengine.model.progress import Progress
@@ -125,7 +125,8 @@ class CpuRunner:
         self._ring = BufferRing(1, lambda: model.buffers)
         self._last_token = np.zeros(max_sequences, np.int32)
         self.info: ModelInfo = replace(spec.info, num_parameters=model.num_parameters)
-        self.device = f"cpu, {self.info.dtype}, {threads} thread{'s' if threads > 1 else ''}"
+        many = f"{threads} thread{'s' if threads > 1 else ''}"
+        self.device = f"cpu, {self.info.dtype}, {many}{node_words()}"
 
     @classmethod
     def from_config(cls, config: EngineConfig, progress: Progress | None = None) -> "CpuRunner":

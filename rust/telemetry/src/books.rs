@@ -14,7 +14,7 @@
 //!
 //! Plain data: the books read no clock and no ring. O(spans) a sweep.
 
-use super::histogram::{Histogram, LATENCY_BOUNDS_NS, TOKEN_BOUNDS_NS};
+use super::histogram::{Histogram, LATENCY_BOUNDS_NS, TOKEN_BOUNDS_NS, scaled};
 use super::intervals::Intervals;
 use super::stage::{Span, Stage, Track};
 
@@ -26,40 +26,14 @@ const KEPT: usize = 1 << 15;
 const MAX_PENDING: usize = 1 << 17;
 
 /// Upper bounds of the step-time histogram, in nanoseconds; what is above them all counts behind the last.
-pub const STEP_BOUNDS_NS: [u64; 28] = {
-    const US: u64 = 1_000;
-    const MS: u64 = 1_000_000;
+pub const STEP_BOUNDS_NS: [u64; 28] = scaled(
+    1_000,
     [
-        250 * US,
-        500 * US,
-        MS,
-        2 * MS,
-        3 * MS,
-        4 * MS,
-        5 * MS,
-        6 * MS,
-        8 * MS,
-        10 * MS,
-        12 * MS,
-        16 * MS,
-        20 * MS,
-        25 * MS,
-        32 * MS,
-        40 * MS,
-        50 * MS,
-        64 * MS,
-        80 * MS,
-        100 * MS,
-        128 * MS,
-        160 * MS,
-        200 * MS,
-        256 * MS,
-        400 * MS,
-        800 * MS,
-        2000 * MS,
-        5000 * MS,
-    ]
-};
+        250, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 6_000, 8_000, 10_000, 12_000, 16_000, 20_000, 25_000,
+        32_000, 40_000, 50_000, 64_000, 80_000, 100_000, 128_000, 160_000, 200_000, 256_000, 400_000,
+        800_000, 2_000_000, 5_000_000,
+    ],
+);
 
 /// The stages whose spans are counted by their length, too.
 const COUNTED: [(Stage, &[u64]); 4] = [

@@ -11,53 +11,30 @@
 /// Most bounds that a histogram can have.
 pub const MAX_BOUNDS: usize = 20;
 
-const US: u64 = 1_000;
-const MS: u64 = 1_000_000;
-const S: u64 = 1_000_000_000;
-
 /// Bounds for what a request waits, in nanoseconds: a millisecond to ten minutes.
-pub const LATENCY_BOUNDS_NS: [u64; 18] = [
-    MS,
-    5 * MS,
-    10 * MS,
-    20 * MS,
-    50 * MS,
-    100 * MS,
-    200 * MS,
-    500 * MS,
-    S,
-    2 * S,
-    5 * S,
-    10 * S,
-    20 * S,
-    40 * S,
-    80 * S,
-    160 * S,
-    320 * S,
-    640 * S,
-];
+pub const LATENCY_BOUNDS_NS: [u64; 18] = scaled(
+    1_000_000,
+    [
+        1, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 40_000, 80_000, 160_000,
+        320_000, 640_000,
+    ],
+);
 
 /// Bounds for the time between two tokens, in nanoseconds: finest where steps usually are.
-pub const TOKEN_BOUNDS_NS: [u64; 18] = [
-    100 * US,
-    500 * US,
-    MS,
-    2 * MS,
-    5 * MS,
-    8 * MS,
-    10 * MS,
-    15 * MS,
-    20 * MS,
-    30 * MS,
-    50 * MS,
-    75 * MS,
-    100 * MS,
-    200 * MS,
-    500 * MS,
-    S,
-    2 * S,
-    5 * S,
-];
+pub const TOKEN_BOUNDS_NS: [u64; 18] = scaled(
+    100_000,
+    [1, 5, 10, 20, 50, 80, 100, 150, 200, 300, 500, 750, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000],
+);
+
+/// The values times their unit.
+pub(super) const fn scaled<const N: usize>(unit: u64, mut values: [u64; N]) -> [u64; N] {
+    let mut at = 0;
+    while at < N {
+        values[at] *= unit;
+        at += 1;
+    }
+    values
+}
 
 /// Bounds for lengths, in tokens: powers of two.
 pub const LENGTH_BOUNDS: [u64; 18] = {
@@ -132,7 +109,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_value_lies_in_its_bucket(
-            values in prop::collection::vec(0..700 * S, 0..50),
+            values in prop::collection::vec(0..700_000_000_000u64, 0..50),
             kind in 0..3usize,
         ) {
             let bounds: &'static [u64] = [&LATENCY_BOUNDS_NS[..], &TOKEN_BOUNDS_NS, &LENGTH_BOUNDS][kind];

@@ -11,7 +11,6 @@ response; if it dies, readers see that from the lease, and the response has fail
 """
 
 import asyncio
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +23,7 @@ from pyengine.http.errors import InternalError
 from pyengine.http.openai.responses.earlier import ACTIVE, KIND
 from pyengine.http.openai.responses.output import ResponseWriter
 from pyengine.http.openai.schema.response_object import ResponseObject
+from pyengine.http.store.clock import is_held
 from pyengine.http.store.database import Part
 from pyengine.http.store.store import Store
 from pyengine.http.streams import sse
@@ -172,11 +172,12 @@ async def follow(exchange: "Exchange", name: str, after: int) -> None:
             data = b"".join(_since(parts, after))
             after = max([after, *(part.number for part in parts)])
             response = msgspec.json.decode(row.body)
-            if response["status"] in ACTIVE and row.lease < time.time():
+            lost = response["status"] in ACTIVE and not is_held(row.lease)
+            if lost:
                 data += _lost(response, after + 1)
             if data:
                 await stream.write(data)
-            if response["status"] not in ACTIVE or row.lease < time.time():
+            if lost or response["status"] not in ACTIVE:
                 return
             await store.look()
     finally:

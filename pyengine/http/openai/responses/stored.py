@@ -1,6 +1,5 @@
 """Stored responses: ``/v1/responses/{response}`` with ``/cancel`` and ``/input_items``."""
 
-import time
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -9,6 +8,7 @@ from pyengine.errors import InvalidRequestError
 from pyengine.http.openai.responses.background import failed, follow
 from pyengine.http.openai.responses.earlier import ACTIVE, ITEMS, KIND
 from pyengine.http.query import Deleted, ListQuery, page_of, read_query
+from pyengine.http.store.clock import is_held
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -97,6 +97,6 @@ async def _response(exchange: "Exchange") -> dict[str, Any]:
     """The response as it stands."""
     row = await exchange.service.store.get(KIND, exchange.owner, exchange.parameter)
     response: dict[str, Any] = msgspec.json.decode(row.body)
-    if response["status"] in ACTIVE and row.lease < time.time():
+    if response["status"] in ACTIVE and not is_held(row.lease):
         return failed(response)
     return response

@@ -1626,14 +1626,6 @@ class Recorder:
     def recorded(self) -> int:
         """Spans offered so far, which is the number of the next one."""
 
-    @property
-    def refused(self) -> int:
-        """Spans that were dropped because a slow or dead writer still had their slot."""
-
-    @property
-    def capacity(self) -> int:
-        """How many spans the ring holds."""
-
     def timeline(self, track: Track) -> Timeline:
         """A new chain of spans in ``track``."""
 

@@ -27,8 +27,10 @@ class Cost(msgspec.Struct, frozen=True, gc=False):
         cache_byte_seconds: Bytes of its tokens in the KV cache, by how long it held them; each
             request that shares a prefix holds all of it.
         steps: Steps that it took part in.
-        cpu_us: Microseconds of the scheduler's thread by stage: its share of those steps, which all
-            their rows have alike. On the CPU, ``launch`` and ``sample`` are the model's own time.
+        cpu_us: Microseconds by stage. ``http_decode``, ``template`` and ``tokenize`` were its own,
+            with waits for a thread. The others are its share of what the scheduler, the detokenizer
+            and the frontends did during its steps, which all rows of a step have alike. On the CPU,
+            ``launch`` and ``sample`` are the model's own time.
     """
 
     device_seconds: float

@@ -29,6 +29,7 @@ from pyengine._core import (
 )
 from pyengine.actors.actor import ActorRef, logger
 from pyengine.actors.detokenizer import DetokenizerActor
+from pyengine.actors.nvtx import mark_ranges
 from pyengine.actors.scheduler import SchedulerActor
 from pyengine.chat.formats import format_of
 from pyengine.chat.template_source import TemplateSource
@@ -115,6 +116,8 @@ class EngineActors:
             processors,
             adapter_bytes=config.adapter_memory_mib << 20,
         )
+        if config.nvtx:
+            mark_ranges(self.scheduler)
 
     @classmethod
     def load(

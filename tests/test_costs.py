@@ -77,13 +77,15 @@ async def test_a_server_tells_the_cost_where_the_client_asks() -> None:
     streamed = usages[-1].model_dump()["cost"]
     assert told["device_seconds"] > 0
     assert told["steps"] > 0
+    assert {"http_decode", "tokenize", "detokenize", "message"} <= told["cpu_us"].keys()
+    assert {"sse_encode", "socket_write"} <= streamed["cpu_us"].keys()
     [line] = [each for each in metrics.splitlines()
               if each.startswith("pyengine_request_device_seconds_total")]  # fmt: skip
     sums = told["device_seconds"] + streamed["device_seconds"]
     assert float(line.split()[-1]) == pytest.approx(sums)
 
 
-async def test_costs_add_up_to_the_schedulers_time_by_stage() -> None:
+async def test_costs_add_up_to_the_threads_time_by_stage() -> None:
     async with AsyncEngine(**SETTINGS, max_sequences=8) as engine:
         params = SamplingParams(max_tokens=100, ignore_eos=True)
         await engine.generate([1], params, cost=True)  # the steps before are the first's mean
@@ -91,10 +93,35 @@ async def test_costs_add_up_to_the_schedulers_time_by_stage() -> None:
         answers = await asyncio.gather(
             *(engine.generate([2, number], params, cost=True) for number in range(8))
         )
-        stages = (await engine.telemetry()).since(before).of_track("scheduler")
+        stages = (await engine.telemetry()).since(before).stages
     cost = total_cost(answer.usage for answer in answers)
     assert cost is not None
-    assert {"admit", "buffer_fill", "launch", "commit", "message"} <= cost.cpu_us.keys()
-    assert not {"idle", "copy_back"} & cost.cpu_us.keys()
-    spent = sum(each.total_ns for each in stages if each.stage in cost.cpu_us) * 1e-3
-    assert sum(cost.cpu_us.values()) == pytest.approx(spent, rel=0.1)
+    assert {"admit", "buffer_fill", "launch", "commit", "detokenize", "message"} <= set(cost.cpu_us)
+    assert not {"idle", "copy_back", "device", "deliver"} & cost.cpu_us.keys()
+    threads = ("scheduler", "detokenizer", "frontend")
+    spent = sum(
+        each.total_ns for each in stages if each.stage in cost.cpu_us and each.track in threads
+    )
+    assert sum(cost.cpu_us.values()) == pytest.approx(spent * 1e-3, rel=0.1)
+
+
+async def test_preparing_is_charged_to_its_own_request() -> None:
+    long = "What is the weather like today? " * 300
+    async with AsyncEngine(**SETTINGS, max_context=8192) as engine:
+        params = SamplingParams(max_tokens=20, ignore_eos=True)
+        before = await engine.telemetry()
+        mine, other = await asyncio.gather(
+            engine.chat([{"role": "user", "content": long}], params, cost=True),
+            engine.generate([2, 3], params, cost=True),
+        )
+        text = await engine.generate("Go on", params, cost=True)
+        again = await engine.generate([2, 3], params, cost=True)
+        stages = (await engine.telemetry()).since(before).of_track("frontend")
+    costs = [answer.usage.cost for answer in (mine, other, text, again)]
+    made = [cost.cpu_us.keys() & {"template", "tokenize"} for cost in costs if cost is not None]
+    assert made == [{"template", "tokenize"}, set(), {"tokenize"}, set()]
+    spent = {each.stage: each.total_ns * 1e-3 for each in stages}
+    total = total_cost(answer.usage for answer in (mine, other, text, again))
+    assert total is not None
+    assert total.cpu_us["tokenize"] == pytest.approx(spent["tokenize"])
+    assert total.cpu_us["template"] == pytest.approx(spent["template"])

@@ -12,6 +12,7 @@ from pyengine.chat.handler import ChatHandler
 from pyengine.chat.options import ChatOptions
 from pyengine.request.options import RequestKeywords
 from pyengine.sampling import SamplingParams
+from pyengine.telemetry.preparation import begin_counting
 
 
 def begin_chat(
@@ -33,6 +34,8 @@ def begin_chat(
         others: The other options of the request, by name.
     """
     spec, conversation = None, None
+    if others.get("cost"):
+        begin_counting()
     if options.chat_template is None:
         conversation = prompts.read(messages)
         spec = prompts.spec_on_loop(conversation, params, options)

@@ -22,6 +22,7 @@ from pyengine.request.generation import Generation
 from pyengine.request.options import EmbedKeywords, GenerateKeywords, RequestOptions
 from pyengine.request.submission import checked_params
 from pyengine.sampling import SamplingParams
+from pyengine.telemetry.preparation import begin_counting
 
 Text = str | Sequence[int]
 """A prompt: text, or token ids."""
@@ -145,6 +146,8 @@ class AsyncEngine(EngineLife):
         self.connection.connected()
         checked = checked_params(params, self.default_sampling_params)
         asked = RequestOptions(**options)
+        if asked.cost:
+            begin_counting()
         if not is_long(prompt) and not is_long(asked.prediction):
             return self.begin(prompt, checked, asked)
 

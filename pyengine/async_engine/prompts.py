@@ -14,6 +14,7 @@ from pyengine.chat.options import ChatOptions
 from pyengine.chat.template import TemplateTimeoutError
 from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
+from pyengine.telemetry.preparation import preparing
 from pyengine.tokenizer import OFF_LOOP_CHARACTERS, Tokenizer, longest_prediction
 
 Conversation = tuple[Sequence[Message], Sequence[dict[str, Any]]]
@@ -48,9 +49,8 @@ class Prompts:
         """Returns the token ids of a conversation; blocks until they are there."""
         handler = self.handler.for_template(options.chat_template)
         read, others = self.read(messages, handler)
-        self.timeline.begin()
-        prompt, _ = handler.render(read, options, others)
-        self.timeline.end_span(Stage.TEMPLATE)
+        with preparing(self.timeline, Stage.TEMPLATE):
+            prompt, _ = handler.render(read, options, others)
         return self._tokens(prompt, handler)
 
     def spec_on_loop(
@@ -60,13 +60,11 @@ class Prompts:
         messages, others = conversation
         if options.chat_template is not None or not is_small(messages, options):
             return None
-        start = self.timeline.begin()
         try:
-            return self.handler.prepare(messages, params, options, others, ON_LOOP_SECONDS)
+            with preparing(self.timeline, Stage.TEMPLATE):
+                return self.handler.prepare(messages, params, options, others, ON_LOOP_SECONDS)
         except TemplateTimeoutError:
             return None
-        finally:
-            self.timeline.span(Stage.TEMPLATE, start)
 
     def tokens_on_loop(self, prompt: Prompt) -> list[int] | None:
         """Tokenizes a short prompt of the model's own template; None for any other."""
@@ -96,16 +94,13 @@ class Prompts:
             handler = await asyncio.to_thread(handler.for_template, options.chat_template)
         if spec is None:
             messages, others = read(handler)
-            start = self.timeline.begin()
-            spec = await asyncio.to_thread(handler.prepare, messages, params, options, others)
-            self.timeline.span(Stage.TEMPLATE, start)
+            with preparing(self.timeline, Stage.TEMPLATE):
+                spec = await asyncio.to_thread(handler.prepare, messages, params, options, others)
         if _is_short(spec.prompt):
             return spec, self._tokens(spec.prompt, handler)
-        start = self.timeline.begin()
-        self.tokenizer.check_length(spec.prompt.text, self.max_context)
-        token_ids = await asyncio.to_thread(handler.encode, spec.prompt)
-        self.timeline.span(Stage.TOKENIZE, start)
-        return spec, token_ids
+        with preparing(self.timeline, Stage.TOKENIZE):
+            self.tokenizer.check_length(spec.prompt.text, self.max_context)
+            return spec, await asyncio.to_thread(handler.encode, spec.prompt)
 
     async def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Returns the token ids of a prompt; a long text is tokenized on a thread.
@@ -113,11 +108,9 @@ class Prompts:
         Raises:
             ContextLengthError: The text is so long that it cannot fit the context.
         """
-        start = self.timeline.begin()
-        self.tokenizer.check_length(text, self.max_context)
-        token_ids = await self.tokenizer.encode_async(text, add_special_tokens)
-        self.timeline.span(Stage.TOKENIZE, start)
-        return token_ids
+        with preparing(self.timeline, Stage.TOKENIZE):
+            self.tokenizer.check_length(text, self.max_context)
+            return await self.tokenizer.encode_async(text, add_special_tokens)
 
     async def with_prediction(self, options: RequestOptions) -> RequestOptions:
         """Returns the options with a prediction of token ids in the place of a text."""
@@ -130,11 +123,9 @@ class Prompts:
 
     def _tokens(self, prompt: Prompt, handler: ChatHandler) -> list[int]:
         """Returns the token ids of a conversation; refuses one that cannot fit the context."""
-        self.timeline.begin()
-        self.tokenizer.check_length(prompt.text, self.max_context)
-        token_ids = handler.encode(prompt)
-        self.timeline.end_span(Stage.TOKENIZE)
-        return token_ids
+        with preparing(self.timeline, Stage.TOKENIZE):
+            self.tokenizer.check_length(prompt.text, self.max_context)
+            return handler.encode(prompt)
 
 
 def is_long(text: object) -> bool:

@@ -8,13 +8,13 @@ MS = 1e-6  # of a nanosecond
 
 def metric_lines(report: Report) -> dict[str, str]:
     """Name and value of each metric that is not 0."""
-    lines = {name: str(value) for name, value in report.stats.items() if value}
+    lines = {_words(name): str(value) for name, value in report.stats.items() if value}
     for name, histogram in report.histograms.items():
         if histogram.count:
-            lines[name.removesuffix("_ns")] = _distribution(name, histogram)
+            lines[_words(name)] = _distribution(name, histogram)
     totals = report.telemetry
     if totals.busy_ns:
-        lines["cpu_overhead"] = f"{totals.exposed_cpu_ratio:.2%} of the device's time"
+        lines["cpu overhead"] = f"{totals.exposed_cpu_ratio:.2%} of the device's time"
     return lines
 
 
@@ -23,3 +23,7 @@ def _distribution(name: str, histogram: HistogramTotal) -> str:
     p50, p99 = (histogram.quantile(share) * scale for share in (0.5, 0.99))
     mean = histogram.mean * scale
     return f"mean {mean:.4g}{unit}, p50 {p50:.4g}, p99 {p99:.4g}, {histogram.count} values"
+
+
+def _words(name: str) -> str:
+    return name.removesuffix("_ns").replace("_", " ")

@@ -108,6 +108,9 @@ class _Grouped(GroupedCommand):
     metavar="N,N,...",
     help="Measure again with each of these numbers of sequences.",
 )
+@click.option(
+    "--pyspy", is_flag=True, help="Show the Python functions below each stage; needs py-spy."
+)
 @click.option("--attach", metavar="URL", help="Measure a running server instead.")
 @click.option(
     "--api-key",

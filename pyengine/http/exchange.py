@@ -31,6 +31,7 @@ from pyengine.http.service import Service
 from pyengine.request.generation import Generation
 from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
+from pyengine.telemetry.preparation import begin_counting, preparing
 
 T = TypeVar("T")
 
@@ -174,6 +175,11 @@ class Exchange:
             self.service.engine.admission.enter(self.owner or None, more)
             self._admitted = answers
 
+    @property
+    def tells_cost(self) -> bool:
+        """Whether the client asks what its request costs."""
+        return self.scope.headers.get(COST) is not None
+
     async def read(self, decoder: msgspec.json.Decoder[T]) -> T:
         """The body, as the decoder's type, of a request that generates nothing.
 
@@ -187,18 +193,17 @@ class Exchange:
     def _decoded(self, decoder: msgspec.json.Decoder[T], body: bytes) -> T:
         if self.service.request_log is not None and self.service.request_log.prompts:
             self.body = body
-        timeline = self.service.engine.timeline
-        timeline.begin()
+        if self.tells_cost:
+            begin_counting()
         try:
-            try:
-                request = decoder.decode(body)
-            except msgspec.ValidationError as strict:
-                fields = self.service.fields
-                request = fields.decode(body, decoder.type, self.warnings, strict)
+            with preparing(self.service.engine.timeline, Stage.HTTP_DECODE):
+                try:
+                    return decoder.decode(body)
+                except msgspec.ValidationError as strict:
+                    fields = self.service.fields
+                    return fields.decode(body, decoder.type, self.warnings, strict)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise decode_error(error, decoder.type) from None
-        timeline.end_span(Stage.HTTP_DECODE)
-        return request
 
     @asynccontextmanager
     async def taken_body(self, limits: Limits) -> AsyncIterator[bytes]:
@@ -270,7 +275,7 @@ class Exchange:
             options = replace(options, adapter=self.adapter)
         if self.priority:
             options = replace(options, priority=options.priority + self.priority)
-        if self.scope.headers.get(COST) is not None:
+        if self.tells_cost:
             options = replace(options, cost=True)
         begun, begin, prompts = len(self._generations), self.service.engine.begin, list(prompts)
         if self._admitted:

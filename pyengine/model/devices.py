@@ -29,6 +29,8 @@ def settled(config: EngineConfig) -> EngineConfig:
         _refuse(
             "tensor_parallel", without_torch("tensor_parallel", config.tensor_parallel, "torch")
         )
+    if config.nvtx:
+        _refuse("nvtx", without_torch("nvtx", True, "torch"))
     if config.device_spec.computes:
         spec = describe(config)
         find_architecture(spec.info.architecture)

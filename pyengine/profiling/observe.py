@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from pyengine._core import Stage, Track
 from pyengine.async_engine import AsyncEngine
+from pyengine.profiling.flames import Flame
+from pyengine.profiling.flames import sampled as stacks
 from pyengine.telemetry.drafts import proposers
 from pyengine.telemetry.host import HostUse
 from pyengine.telemetry.spans import SPAN, Spans, select
@@ -49,6 +51,7 @@ class Observation:
         stats: By how much the engine's stats grew in between; its gauges are none.
         device: What it runs on, in words.
         samples: Its stats every :data:`PERIOD_S`, if they were asked for.
+        flames: The Python functions below stages, if they were asked for.
     """
 
     totals: Totals
@@ -58,6 +61,7 @@ class Observation:
     stats: dict[str, int]
     device: str
     samples: list[Sample] = field(default_factory=list)
+    flames: list[Flame] = field(default_factory=list)
 
     @property
     def tokens(self) -> int:
@@ -70,6 +74,7 @@ async def observe(
     until: Callable[[], Coroutine[object, object, object]],
     *,
     sampled: bool = False,
+    pyspy: bool = False,
 ) -> Observation:
     """Watch ``engine``, begin ``until()`` and go on until it is done. On the engine's loop.
 
@@ -77,10 +82,19 @@ async def observe(
         engine: Is watched.
         until: Made when the watch begins.
         sampled: Take samples of the stats, too, each of which costs the scheduler some 0.1 ms.
+        pyspy: Let py-spy sample the Python functions of this process and the engine's.
 
     Raises:
         BaseException: What ``until`` raises.
     """
+    async with stacks(pyspy) as flames:
+        seen = await _observed(engine, until, sampled)
+    return replace(seen, flames=flames)
+
+
+async def _observed(
+    engine: AsyncEngine, until: Callable[[], Coroutine[object, object, object]], sampled: bool
+) -> Observation:
     parts: list[bytes] = []
     samples: list[Sample] = []
     before, stats = await engine.telemetry(), await engine.report()

@@ -54,6 +54,7 @@ class ProfileOptions:
         clip: Shorten what the context does not take.
         busy_loop: Measure once more beside a busy loop.
         sampled: Take samples of the engine's stats meanwhile.
+        pyspy: Let py-spy sample Python functions meanwhile.
         sweep: Further numbers of sequences, measured one after the other.
         grammar: A name, and what answers must look like, one after the other; None leaves them
             free.
@@ -72,6 +73,7 @@ class ProfileOptions:
     clip: bool = False
     busy_loop: bool = False
     sampled: bool = False
+    pyspy: bool = False
     sweep: tuple[int, ...] = ()
     grammar: tuple[str, tuple[Grammar, ...]] | None = None
 
@@ -149,7 +151,10 @@ async def _steady(
             await readers.warmed_up()
             before, start = readers.tokens, time.perf_counter()
             observation = await observe(
-                engine, lambda: asyncio.sleep(seconds), sampled=options.sampled
+                engine,
+                lambda: asyncio.sleep(seconds),
+                sampled=options.sampled,
+                pyspy=options.pyspy,
             )
             tokens = readers.tokens - before
             observation = replace(observation, seconds=time.perf_counter() - start)
@@ -168,6 +173,12 @@ async def _profile_trace(options: ProfileOptions) -> tuple[ProfileReport, Observ
     else:
         limits = {name: getattr(heading.engine, name) for name in RECORDED_LIMITS}
         config = replace(options.config, **limits)
+        if config.device == "simulated" and config.speculation is None and heading.speculation:
+            config = replace(
+                config,
+                speculation=heading.speculation,
+                simulated_acceptance=heading.acceptance,
+            )
     what_if = {changes: _changed(config, changes) for changes in options.what_if}
     offered = await _offered(options, config, trace)
     observation, jobs = offered.observation, offered.workload.jobs
@@ -228,7 +239,7 @@ async def _offered(
         try:
             start = time.perf_counter()
             observation, *others = await asyncio.gather(
-                observe(engines[0], replay, sampled=options.sampled),
+                observe(engines[0], replay, sampled=options.sampled, pyspy=options.pyspy),
                 *(observe(engine, over.wait) for engine in engines[1:]),
             )
             seconds = time.perf_counter() - start

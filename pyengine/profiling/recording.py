@@ -22,6 +22,7 @@ from pyengine.model.step_model import StepModel
 from pyengine.profiling.observe import MAX_SPANS
 from pyengine.profiling.report import ReplayPoint
 from pyengine.queues import EngineInfo
+from pyengine.settings.choices import Proposer
 from pyengine.telemetry.spans import SPAN, Spans
 
 _NEUTRAL = sampling_rows(1)[0]
@@ -35,7 +36,9 @@ class RecordAnswer(msgspec.Struct):
         spans: First and next tokens since the span number that was asked for, packed.
         number: That of the first span that is not among them.
         running: Requests that have not ended.
-        accepted_drafts: Draft tokens that were right, since the engine started.
+        drafts: Draft tokens behind right ones alone, and how many of them were right, since the
+            engine started.
+        speculation: The draft token sources.
         engine: The facts about the engine.
     """
 
@@ -43,7 +46,8 @@ class RecordAnswer(msgspec.Struct):
     spans: bytes
     number: int
     running: int
-    accepted_drafts: int
+    drafts: tuple[int, int]
+    speculation: tuple[Proposer, ...]
     engine: EngineInfo
 
 
@@ -57,6 +61,8 @@ class Heading(msgspec.Struct, frozen=True, kw_only=True):
         left_out: Requests that had not ended when it did.
         engine: The engine's facts and limits.
         step_model: The times of its steps; None where none was recorded.
+        speculation: Its draft token sources; none where they drafted nothing.
+        acceptance: The share of draft tokens that were right.
         waits: What clients saw.
     """
 
@@ -66,6 +72,8 @@ class Heading(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int
     engine: EngineInfo
     step_model: StepModel | None
+    speculation: tuple[Proposer, ...] = ()
+    acceptance: float = 0.0
     waits: ReplayPoint
 
 
@@ -104,25 +112,28 @@ class Recording:
 
     def summary(self) -> str:
         """What it has, for its user."""
-        drafted = self._last.accepted_drafts - self._first.accepted_drafts
-        others = [
-            (self._last.running, "requests had not ended and are left out"),
-            (drafted, "tokens were drafted, which a replay computes one by one"),
-        ]
-        said = (f"{count:,} {what}" for count, what in others if count)
-        return "; ".join([f"{len(self._requests):,} requests", *said])
+        running, said = self._last.running, f"{len(self._requests):,} requests"
+        return said + (f"; {running:,} had not ended and are left out" if running else "")
+
+    def _drafts(self) -> tuple[int, int]:
+        """Draft tokens behind right ones alone, and how many of them were right, meanwhile."""
+        reached, right = self._last.drafts
+        return reached - self._first.drafts[0], right - self._first.drafts[1]
 
     def lines(self) -> Iterator[bytes]:
         """The lines of the file."""
         engine, last = self._last.engine, self._last.recorded
         spans: Spans = np.frombuffer(b"".join(self._spans), SPAN)
         begun_ns = self._first.recorded.until_ns
+        reached, right = self._drafts()
         heading = Heading(
             block=engine.block_size,
             seconds=(last.until_ns - begun_ns) * 1e-9,
             left_out=self._last.running,
             engine=engine,
             step_model=StepModel.fitted(self._steps, engine.overlap),
+            speculation=self._last.speculation if reached else (),
+            acceptance=right / max(reached, 1),
             waits=ReplayPoint.of("recorded", spans),
         )
         yield msgspec.json.encode(heading) + b"\n"

@@ -9,6 +9,7 @@ from pyengine._core import Stage, Track
 from pyengine.devices import find_device
 from pyengine.errors import ConfigError
 from pyengine.model.runner import kind_of
+from pyengine.profiling.flames import Flame
 from pyengine.profiling.observe import Observation, step_times_ms
 from pyengine.profiling.waits import TokenWaits
 from pyengine.profiling.windows import Window, windows
@@ -71,40 +72,6 @@ class SweepPoint(msgspec.Struct, frozen=True):
     cpu_us_per_step: dict[str, float]
 
 
-class ThreadReport(msgspec.Struct, frozen=True):
-    """The threads of a track: seconds on a core, seconds ready without one, cores taken away."""
-
-    track: str
-    running_s: float
-    waiting_s: float
-    taken_off: int
-
-
-class HostReport(msgspec.Struct, frozen=True):
-    """What the machine did to the engine meanwhile.
-
-    Attributes:
-        threads: The engine's threads; the frontend's is the one that measured.
-        throttled_s: Seconds for which a CPU quota stopped the engine's processes.
-        stolen_s: Seconds of all cores that the host gave to other machines.
-        faults: Pages that were read from a disk.
-    """
-
-    threads: list[ThreadReport]
-    throttled_s: float
-    stolen_s: float
-    faults: int
-
-    @classmethod
-    def of(cls, host: HostUse) -> Self:
-        """The same in seconds."""
-        threads = [
-            ThreadReport(use.track, use.running_ns * 1e-9, use.waiting_ns * 1e-9, use.taken_off)
-            for use in host.threads
-        ]
-        return cls(threads, host.throttled_ns * 1e-9, host.stolen_ns * 1e-9, host.faults)
-
-
 class Latency(msgspec.Struct, frozen=True):
     """A distribution over requests or tokens, in ms."""
 
@@ -163,8 +130,10 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
             connection, or its reader had taken it.
         next_token_ms: Between two such writes of one request.
         token_waits: The part of both that was not the device's, and why.
-        host: What the machine gave the engine's threads; None in reports of older versions.
+        host: What the machine gave the engine's threads, the frontend's being the one that
+            measured; None in reports of older versions.
         windows: The same run in parts, which tell how much its figures vary.
+        flames: The Python functions below stages, where py-spy sampled them.
         timeline: (track, stage, start, duration, step) of some steps, in microseconds.
     """
 
@@ -193,8 +162,9 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
     first_token_ms: Latency | None = None
     next_token_ms: Latency | None = None
     token_waits: TokenWaits | None = None
-    host: HostReport | None = None
+    host: HostUse | None = None
     windows: list[Window] = []
+    flames: list[Flame] = []
     timeline: list[tuple[str, str, float, float, int]] = []
 
     @classmethod
@@ -241,8 +211,9 @@ class ProfileReport(msgspec.Struct, frozen=True, kw_only=True):
             first_token_ms=Latency.of(spans, Stage.FIRST_TOKEN),
             next_token_ms=Latency.of(spans, Stage.NEXT_TOKEN),
             token_waits=TokenWaits.of(spans),
-            host=HostReport.of(observation.host),
+            host=observation.host,
             windows=windows(spans),
+            flames=observation.flames,
             timeline=_timeline(spans),
         )
 

@@ -7,8 +7,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pyengine._core import Stage
-from pyengine.profiling.report import HostReport, ProfileReport, StageRow
+from pyengine.profiling.report import ProfileReport, StageRow
 from pyengine.profiling.windows import WINDOWS, Interval
+from pyengine.telemetry.host import HostUse
 
 # Not work: shown, but not added up.
 WAITS = ("copy_back", "idle", "device")
@@ -48,7 +49,9 @@ def table(report: ProfileReport) -> RenderableType:
         )
         before = row.track
     parts: list[RenderableType] = [_headline(report), Text(), rows, Text(), *_notes(report)]
-    for points, shown in ((report.sweep, _sweep), (report.replays, _replays)):
+    for points, shown in (
+        (report.sweep, _sweep), (report.replays, _replays), (report.flames, _flames),
+    ):  # fmt: skip
         parts += [Text(), shown(report)] if points else []
     return Group(*parts)
 
@@ -155,20 +158,20 @@ def _notes(report: ProfileReport) -> list[Text]:
     return [Text(note, style="dim") for note in notes]
 
 
-def _host(report: ProfileReport, host: HostReport) -> str:
+def _host(report: ProfileReport, host: HostUse) -> str:
     """How long threads waited for a core, beside what was exposed, and what else held them up."""
     exposed_ms = (report.wall_s - report.idle_s - report.device_busy_s) * 1e3
     waits = ", ".join(
-        f"{use.track} {use.waiting_s * 1e3:,.2f} ms in {use.taken_off:,} interruptions"
-        for use in sorted(host.threads, key=lambda use: -use.waiting_s)
+        f"{use.track} {use.waiting_ns * 1e-6:,.2f} ms in {use.taken_off:,} interruptions"
+        for use in sorted(host.threads, key=lambda use: -use.waiting_ns)
     )
     text = f"exposed: {exposed_ms:,.2f} ms; ready without a core: {waits}"
-    for seconds, cause in (
-        (host.throttled_s, "stopped by the CPU quota"),
-        (host.stolen_s, "taken by other machines on the host"),
+    for ns, cause in (
+        (host.throttled_ns, "stopped by the CPU quota"),
+        (host.stolen_ns, "taken by other machines on the host"),
     ):
-        if seconds > 0:
-            text += f"; {seconds * 1e3:,.0f} ms {cause}"
+        if ns > 0:
+            text += f"; {ns * 1e-6:,.0f} ms {cause}"
     return text + (f"; {host.faults:,} pages read from disk" if host.faults else "")
 
 
@@ -183,6 +186,15 @@ def _sweep(report: ProfileReport) -> RenderableType:
         cells = (f"{point.cpu_us_per_step.get(track, 0.0):,.0f}" for point in report.sweep)
         rows.add_row(f"{track}, µs per step", *cells)
     return rows
+
+
+def _flames(report: ProfileReport) -> RenderableType:
+    """The Python functions below each stage, behind the number of samples that have them."""
+    lines = [Text("samples  Python below each stage", style="bold")]
+    for flame in report.flames:
+        stage = "" if flame.depth else f"{flame.stage}: "
+        lines.append(Text(f"{flame.samples:7,}  {'  ' * flame.depth}{stage}{flame.function}"))
+    return Group(*lines)
 
 
 def _replays(report: ProfileReport) -> RenderableType:

@@ -20,6 +20,7 @@ from pyengine.request.features.feature import Asked
 from pyengine.request.features.registry import FEATURES
 from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams, pack_sampling
+from pyengine.telemetry.preparation import preparing
 from pyengine.tokenizer import Tokenizer
 
 
@@ -45,11 +46,9 @@ class RequestBuilder:
         Raises:
             ContextLengthError: It is so long that it cannot fit the context.
         """
-        self.timeline.begin()
-        self.tokenizer.check_length(text, info.max_context)
-        token_ids = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        self.timeline.end_span(Stage.TOKENIZE)
-        return token_ids
+        with preparing(self.timeline, Stage.TOKENIZE):
+            self.tokenizer.check_length(text, info.max_context)
+            return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
     def submit(
         self,

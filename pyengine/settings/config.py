@@ -108,6 +108,8 @@ class EngineConfig:
         step_timeout_s: Seconds that one step may take. An engine that takes longer counts as hung,
             and is replaced where it runs in a process of its own; so is one whose process has
             not run at all for that time, or for 30 seconds if that is less.
+        nvtx: Make ranges of NVTX of what the scheduler does in each step, for Nsight Systems; needs
+            torch.
         grammar_timeout_s: Seconds of CPU time that a grammar may take to compile. A request waits
             four times as long for it; then it is told to come again, and the grammar is kept.
         grammar_cache_mib: Memory of compiled grammars that are kept.
@@ -163,6 +165,7 @@ class EngineConfig:
     draft_model: str | None = None
     max_draft: int = 8
     step_timeout_s: float = 600.0
+    nvtx: bool = False
     grammar_timeout_s: float = 5.0
     grammar_cache_mib: int = 256
     simulated_step_ms: float = 8.0

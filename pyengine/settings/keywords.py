@@ -59,6 +59,7 @@ class EngineSettings(TypedDict, total=False):
     draft_model: str | None
     max_draft: int
     step_timeout_s: float
+    nvtx: bool
     grammar_timeout_s: float
     grammar_cache_mib: int
     simulated_step_ms: float

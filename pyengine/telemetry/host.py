@@ -24,7 +24,7 @@ _TRACKS = {
 }
 
 
-class ThreadUse(msgspec.Struct, array_like=True, gc=False, frozen=True):
+class ThreadUse(msgspec.Struct, gc=False, frozen=True):
     """The threads of one track since they began, or in a window.
 
     Attributes:
@@ -49,7 +49,7 @@ class ThreadUse(msgspec.Struct, array_like=True, gc=False, frozen=True):
         )
 
 
-class HostUse(msgspec.Struct, array_like=True, frozen=True):
+class HostUse(msgspec.Struct, frozen=True):
     """What the machine gave a process of the engine. All numbers only grow.
 
     Attributes:

@@ -34,7 +34,7 @@ def test_a_conversation_in_the_terminal(tmp_path: Path) -> None:
         screen.expect(r"prefill +\d+\.\d tokens/s")
         screen.expect(r"decode +\d+\.\d tokens/s")
         screen.press("/metrics" + ENTER)
-        screen.expect(r"num_blocks +\d+")
+        screen.expect(r"num blocks +\d+")
         screen.press("/help" + ENTER)
         for command in ("/reset", "/retry", "/save", "/system", "/set", "/exit", "Ctrl-C"):
             screen.expect(command)
@@ -127,9 +127,9 @@ def test_stats_are_the_engines_and_not_the_readers(pyengine: Run) -> None:
         assert found is not None, done.stdout
         return float(found[1])
 
-    between = figure("inter_token_latency +mean")
+    between = figure("inter token latency +mean")
     assert figure("decode") == pytest.approx(1000 / between, rel=0.01)
-    first = figure("time_to_first_token +mean")
+    first = figure("time to first token +mean")
     assert figure("first token after") == pytest.approx(first, abs=0.06)
 
 

@@ -17,9 +17,9 @@ def test_times_are_in_milliseconds_and_lengths_in_tokens() -> None:
     assert metric_lines(
         Report(1, {"prompt_tokens": 24, "running": 1, "waiting": 0}, histograms, totals)
     ) == {
-        "prompt_tokens": "24",
+        "prompt tokens": "24",
         "running": "1",
-        "queue_time": "mean 3 ms, p50 3, p99 3.98, 4 values",
-        "prompt_length": "mean 12 tokens, p50 12, p99 15.92, 2 values",
-        "cpu_overhead": "10.00% of the device's time",
+        "queue time": "mean 3 ms, p50 3, p99 3.98, 4 values",
+        "prompt length": "mean 12 tokens, p50 12, p99 15.92, 2 values",
+        "cpu overhead": "10.00% of the device's time",
     }

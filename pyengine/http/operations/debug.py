@@ -78,8 +78,8 @@ async def record(exchange: "Exchange") -> None:
 
     from pyengine._core import Stage
     from pyengine.messages import Recorded
-    from pyengine.profiling.observe import Sample
     from pyengine.profiling.recording import RecordAnswer
+    from pyengine.telemetry.drafts import proposers
     from pyengine.telemetry.spans import SPAN
 
     engine = exchange.service.require_ready()
@@ -90,6 +90,9 @@ async def record(exchange: "Exchange") -> None:
     spans = np.frombuffer(packed, SPAN)
     waits = spans[np.isin(spans["stage"], [int(Stage.FIRST_TOKEN), int(Stage.NEXT_TOKEN)])]
     running = report.stats["running"] + report.stats["waiting"]
-    accepted = Sample(0, report.stats).accepted_drafts
-    answer = RecordAnswer(recorded, waits.tobytes(), number, running, accepted, engine.info)
+    places = [place for drafts in proposers(report.stats) for place in drafts.positions]
+    drafts = sum(place.reached for place in places), sum(place.accepted for place in places)
+    answer = RecordAnswer(
+        recorded, waits.tobytes(), number, running, drafts, engine.config.proposers, engine.info
+    )
     exchange.reply(msgspec.json.encode(answer))

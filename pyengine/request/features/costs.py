@@ -8,6 +8,7 @@ from pyengine.completion import Cost
 from pyengine.logprobs import Spelling
 from pyengine.messages import Extension, Submit
 from pyengine.request.features.feature import AnswerPart, Asked, Feature, Options
+from pyengine.telemetry.preparation import counted
 
 _WAITS = (Stage.COPY_BACK, Stage.IDLE)
 
@@ -31,7 +32,7 @@ class CostExtra(Extension):
         device_ns: Its share of the device's time.
         cache_byte_us: Bytes of the cache, by how many microseconds it held them.
         steps: Rows that it had.
-        stage_ns: Its share of the scheduler's time, by the number of the stage.
+        stage_ns: Its share of the threads' time, by the number of the stage.
     """
 
     TAG: ClassVar[str] = "cost"
@@ -68,7 +69,7 @@ class Costs(AnswerPart):
 
     def __init__(self, submit: Submit, extension: CostExtension, spelling: Spelling) -> None:
         self._extension = extension
-        self._before = self._cost = Cost(0.0, 0.0, 0, {})
+        self._before = self._cost = Cost(0.0, 0.0, 0, counted())
 
     def receive(self, extra: CostExtra) -> None:
         """Take in what was charged."""

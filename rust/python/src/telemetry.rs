@@ -112,16 +112,6 @@ impl PyRecorder {
         self.inner.recorded()
     }
 
-    #[getter]
-    fn refused(&self) -> u64 {
-        self.inner.refused()
-    }
-
-    #[getter]
-    fn capacity(&self) -> u64 {
-        self.inner.capacity()
-    }
-
     fn timeline(&self, track: PyTrack) -> PyTimeline {
         PyTimeline { inner: self.inner.timeline(track.core()) }
     }

@@ -57,27 +57,9 @@ impl Recorder {
         Timeline { chain: Arc::new(Chain::new(Some(self.clone()), track)) }
     }
 
-    /// Records a span.
-    #[inline]
-    pub fn record(&self, span: Span) {
-        if self.is_on() {
-            self.ring.write(span);
-        }
-    }
-
     /// Spans that were offered so far.
     pub fn recorded(&self) -> u64 {
         self.ring.next()
-    }
-
-    /// Spans that found their slot taken.
-    pub fn refused(&self) -> u64 {
-        self.ring.refused()
-    }
-
-    /// Spans that it holds.
-    pub fn capacity(&self) -> u64 {
-        self.ring.capacity()
     }
 
     /// Gives the spans from number `from` on to `take`; returns the number to go on from. What was overwritten, or is
@@ -118,14 +100,11 @@ struct Chain {
     /// Where the next span begins; 0 while there is no beginning.
     last: AtomicU64,
     step: AtomicU64,
-    /// Nanoseconds of its spans, by stage.
-    spent: [AtomicU64; Stage::ALL.len()],
 }
 
 impl Chain {
     fn new(recorder: Option<Recorder>, track: Track) -> Self {
-        let spent = std::array::from_fn(|_| 0.into());
-        Self { recorder, track, last: 0.into(), step: 0.into(), spent }
+        Self { recorder, track, last: 0.into(), step: 0.into() }
     }
 }
 
@@ -157,25 +136,25 @@ impl Timeline {
     /// A span ends now, and was `stage`.
     #[inline]
     pub fn end_span(&self, stage: Stage) {
-        let Some(recorder) = self.recorder() else {
+        if self.recorder().is_none() {
             // When recording is switched on, the chain begins anew.
             self.chain.last.store(0, Relaxed);
             return;
-        };
-        let Chain { track, last, step, spent, .. } = &*self.chain;
+        }
+        let Chain { track, last, step, .. } = &*self.chain;
         let now = now_ns();
         let start = last.load(Relaxed);
         last.store(now, Relaxed);
         if start != 0 {
-            let (step, spent) = (step.load(Relaxed), &spent[stage as usize]);
-            spent.store(spent.load(Relaxed) + (now - start), Relaxed);
-            recorder.ring.write(Span { stage, track: *track, start, end: now, step });
+            self.record(Span { stage, track: *track, start, end: now, step: step.load(Relaxed) });
         }
     }
 
-    /// The nanoseconds of the chain's spans so far, by stage.
+    /// The nanoseconds so far, by stage, that all threads and processes of the recorder have spent for requests together.
     pub fn spent(&self) -> [u64; Stage::ALL.len()] {
-        std::array::from_fn(|stage| self.chain.spent[stage].load(Relaxed))
+        let of =
+            |recorder: &Recorder| recorder.ring.header().spent.each_ref().map(|spent| spent.load(Relaxed));
+        self.chain.recorder.as_ref().map_or([0; Stage::ALL.len()], of)
     }
 
     /// Records a span that began at `start` and ends now, beside the chain; returns now. A `start` of 0 (recording was
@@ -191,11 +170,15 @@ impl Timeline {
         now
     }
 
-    /// Records a span of another track.
+    /// Records a span, also one of another track.
+    #[inline]
     pub fn record(&self, span: Span) {
-        if let Some(recorder) = self.recorder() {
-            recorder.ring.write(span);
+        let Some(recorder) = self.recorder() else { return };
+        if !matches!(span.track, Track::Request | Track::Device | Track::Loop) && !span.stage.prepares() {
+            recorder.ring.header().spent[span.stage as usize]
+                .fetch_add(span.end.saturating_sub(span.start), Relaxed);
         }
+        recorder.ring.write(span);
     }
 
     /// The spans that follow belong to `step`.

@@ -21,7 +21,7 @@ use pyengine_base::error::{Error, Result};
 use pyengine_base::shared_memory::{self, Mapping};
 
 /// "pyengfr" and the version of the layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"pyengfr\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"pyengfr\x02");
 /// The most spans that a ring holds.
 const MAX_CAPACITY: usize = 1 << 24;
 /// Durations have 48 bits: three days.
@@ -38,10 +38,10 @@ pub(super) struct Header {
     pub off: AtomicU32,
     /// When the oldest step was launched whose time on the device is not recorded yet; 0 for none.
     pub in_flight_since: AtomicU64,
+    /// Nanoseconds of spans of threads that are for all requests together, by stage.
+    pub spent: [AtomicU64; Stage::ALL.len()],
     /// The next ticket.
     next: Padded<AtomicU64>,
-    /// Spans that found their slot taken.
-    refused: Padded<AtomicU64>,
 }
 
 #[repr(C, align(32))]
@@ -124,11 +124,6 @@ impl Ring {
         self.header().next.0.load(Acquire)
     }
 
-    /// Spans that found their slot taken.
-    pub(super) fn refused(&self) -> u64 {
-        self.header().refused.0.load(Relaxed)
-    }
-
     #[inline]
     pub(super) fn write(&self, span: Span) {
         let ticket = self.header().next.0.fetch_add(1, Relaxed);
@@ -137,7 +132,6 @@ impl Ring {
         // Odd: another writer is still writing. Greater: a writer a round ahead was faster.
         let free = state.is_multiple_of(2) && state <= ticket * 2;
         if !free || slot.state.compare_exchange(state, ticket * 2 + 1, Acquire, Relaxed).is_err() {
-            self.header().refused.0.fetch_add(1, Relaxed);
             return;
         }
         // No word of the span is seen by a reader that does not see the odd state.
@@ -254,7 +248,7 @@ mod tests {
         assert_eq!(read(&ring, &mut cursor), (0..6).map(span).collect::<Vec<_>>());
         (6..30).for_each(|number| ring.write(span(number)));
         assert_eq!(read(&ring, &mut cursor), (22..30).map(span).collect::<Vec<_>>());
-        assert_eq!((cursor.lost, ring.refused(), read(&ring, &mut cursor).len()), (16, 0, 0));
+        assert_eq!((cursor.lost, read(&ring, &mut cursor).len()), (16, 0));
     }
 
     #[test]
@@ -269,8 +263,7 @@ mod tests {
         assert_eq!(read(&ring, &mut cursor), [span(1), span(2)]);
         assert_eq!(cursor.lost, 1);
         (3..9).for_each(|number| ring.write(span(number)));
-        assert_eq!(ring.refused(), 2);
-        // Tickets 5 to 8; the dead slot is that of ticket 8.
+        // Tickets 5 to 8; the dead slot, whose spans are refused, is that of tickets 4 and 8.
         assert_eq!(read(&ring, &mut cursor), (5..8).map(span).collect::<Vec<_>>());
     }
 

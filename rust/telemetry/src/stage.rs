@@ -101,6 +101,13 @@ named! {
     }
 }
 
+impl Stage {
+    /// Whether it prepares one request, and nothing of it is for others.
+    pub fn prepares(self) -> bool {
+        matches!(self, Self::HttpDecode | Self::Template | Self::Tokenize)
+    }
+}
+
 named! {
     /// The owner of a span's time. A track of one thread is a timeline without overlaps.
     Track {

@@ -1,4 +1,4 @@
-//! What requests cost: their share of the device's time and of the scheduler's, and the cache that they held.
+//! What requests cost: their share of the device's time and of the threads' for all, and the cache that they held.
 //!
 //! ```text
 //!   step        ├──── 8 ms ────┤   of 64 tokens, 4 of them a row's: the row's request is charged 0.5 ms,
@@ -6,8 +6,9 @@
 //! ```
 //!
 //! A row is charged with its tokens, drafts among them, so that the shares of a step add up to its time. A row whose
-//! request has ended meanwhile is charged to no request. The scheduler's time from one commit to the next is divided by
-//! the rows of the step; before the first that is charged, it is the mean of the steps so far. O(1) a row that wants it.
+//! request has ended meanwhile is charged to no request. What the scheduler, the detokenizer and the frontends do from one
+//! commit to the next is divided by the rows of the step; before the first that is charged, it is the mean of the steps so
+//! far. O(1) a row that wants it.
 
 use std::ops::Range;
 
@@ -42,7 +43,7 @@ pub struct CostExtra {
     pub cache_byte_us: u64,
     /// Rows that it had.
     pub steps: u64,
-    /// Its share of the scheduler's time, by stage.
+    /// Its share of the threads' time, by stage.
     pub stage_ns: Vec<u64>,
 }
 
@@ -71,9 +72,8 @@ pub struct Costs {
     requests: PerRequest<Account>,
     device_ns: u64,
     cache_byte_us: u64,
-    /// The scheduler's.
-    pub timeline: Option<Timeline>,
-    /// The step that was charged last, what the scheduler had spent then, and the share of each of its rows.
+    timeline: Option<Timeline>,
+    /// The step that was charged last, what had been spent then, and the share of each of its rows.
     step: i64,
     spent: Stages,
     share: Stages,
@@ -82,6 +82,12 @@ pub struct Costs {
 type Stages = [u64; Stage::ALL.len()];
 
 impl Costs {
+    /// Charges requests with what is spent from now on, as the scheduler's timeline tells it.
+    pub fn watch(&mut self, timeline: Timeline) {
+        self.spent = timeline.spent();
+        self.timeline = Some(timeline);
+    }
+
     /// Finds the share of each row of a step.
     fn divide(&mut self, step: i64, rows: i64) {
         let spent = self.timeline.as_ref().map_or(self.spent, Timeline::spent);

@@ -72,7 +72,7 @@ impl Lifecycle {
         timeline: Timeline,
     ) -> Self {
         let mut features = Features::new(config, layout);
-        features.get::<Costs>().timeline = Some(timeline.clone());
+        features.get::<Costs>().watch(timeline.clone());
         Self {
             limits: Limits {
                 max_context: config.max_context as u32,

@@ -40,14 +40,9 @@ def renamed(config: Mapping[str, Any], **names: str) -> dict[str, Any]:
     return {**config, **{usual: value for usual, value in own.items() if value is not None}}
 
 
-def with_defaults(config: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
-    """A config.json that says what it leaves out, or leaves null.
-
-    Args:
-        config: A model's config.json.
-        defaults: What its class in transformers has there.
-    """
-    return defaults | {name: value for name, value in config.items() if value is not None}
+def stated(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config.json says: all of it that is not null."""
+    return {name: value for name, value in config.items() if value is not None}
 
 
 def keys_beside(
@@ -156,8 +151,12 @@ def require(config: Mapping[str, Any], name: str, *values: Any) -> None:
 
 
 def layer_count(config: Mapping[str, Any]) -> int:
-    """How many layers a model has; a config.json was checked to say so."""
-    return int(config["num_hidden_layers"])
+    """How many layers a model has.
+
+    Raises:
+        ModelLoadError: config.json does not say.
+    """
+    return count(config, "num_hidden_layers")
 
 
 def keys_of_layers(

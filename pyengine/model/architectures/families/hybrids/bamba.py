@@ -17,54 +17,28 @@ from pyengine.model.architectures.reading import (
     layers_of_kinds,
     number,
     require,
-    with_defaults,
 )
 from pyengine.model.architectures.traits import Names, Traits
 from pyengine.model.positions import rotary_parameters
 
-MAMBA_DEFAULTS: dict[str, Any] = {
-    "mamba_n_heads": 128,
-    "mamba_d_head": "auto",
-    "mamba_n_groups": 1,
-    "mamba_d_state": 256,
-    "mamba_d_conv": 4,
-    "mamba_expand": 2,
-}
-"""Of the configurations of Bamba and Granite 4."""
-
 
 def bamba_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A Bamba's config.json with what it leaves out."""
-    usual = with_defaults(
-        config,
-        **MAMBA_DEFAULTS,
-        vocab_size=128_000,
-        hidden_size=4096,
-        intermediate_size=14_336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        max_position_embeddings=262_144,
-        rms_norm_eps=1e-5,
-    )
-    attend = usual.get("attn_layer_indices", ())
+    """A Bamba's config.json with the kinds of its layers."""
+    attend = config.get("attn_layer_indices") or ()
     kinds = [
         "full_attention" if layer in attend else "linear_attention"
-        for layer in range(layer_count(usual))
+        for layer in range(layer_count(config))
     ]
-    return {**usual, "layer_types": kinds, "partial_rotary_factor": 0.5}
+    return {**config, "layer_types": kinds, "partial_rotary_factor": 0.5}
 
 
 def granite_hybrid_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A Granite 4's config.json in the usual names, with what it leaves out."""
-    usual = with_defaults(
-        config, **MAMBA_DEFAULTS, shared_intermediate_size=1024, num_local_experts=8
-    )
-    kinds = usual.get("layer_types") or usual.get("layers_block_type")
+    """A Granite 4's config.json in the usual names."""
+    kinds = config.get("layer_types") or config.get("layers_block_type")
     if not isinstance(kinds, list):
-        kinds = ["mamba"] * layer_count(usual)
+        kinds = ["mamba"] * layer_count(config)
     names = {"attention": "full_attention", "mamba": "linear_attention"}
-    return {**usual, "layer_types": [names.get(kind, kind) for kind in kinds]}
+    return {**config, "layer_types": [names.get(kind, kind) for kind in kinds]}
 
 
 def bamba(config: Mapping[str, Any]) -> Traits:

@@ -7,10 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.architectures.families.hybrids.bamba import (
-    MAMBA_DEFAULTS,
-    refuse_step_limits,
-)
+from pyengine.model.architectures.families.hybrids.bamba import refuse_step_limits
 from pyengine.model.architectures.mixers.state_space import Multipliers, StateSpace
 from pyengine.model.architectures.reading import (
     common,
@@ -20,7 +17,6 @@ from pyengine.model.architectures.reading import (
     number,
     refuse,
     require,
-    with_defaults,
 )
 from pyengine.model.architectures.traits import AttentionBeside, Names, Traits
 from pyengine.model.cache_layers import Both
@@ -28,27 +24,12 @@ from pyengine.model.cache_layers import Both
 
 def falcon_h1_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A Falcon-H1's config.json with what it leaves out."""
-    usual = with_defaults(
-        config,
-        **MAMBA_DEFAULTS,
-        vocab_size=128_000,
-        hidden_size=4096,
-        intermediate_size=14_336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        max_position_embeddings=8192,
-        rms_norm_eps=1e-5,
-        mamba_norm_before_gate=True,
-        mlp_multipliers=[1.0, 1.0],
-        ssm_multipliers=[1.0] * 5,
-    )
     inner = config.get("mamba_d_ssm", 1024)
     if inner is None:
-        inner = count(usual, "mamba_expand") * count(usual, "hidden_size")
+        inner = count(config, "mamba_expand") * count(config, "hidden_size")
     # Null is none.
     bias = bool(config.get("mamba_conv_bias", True))
-    return {**usual, "mamba_d_ssm": inner, "mamba_conv_bias": bias}
+    return {**config, "mamba_d_ssm": inner, "mamba_conv_bias": bias}
 
 
 def falcon_h1(config: Mapping[str, Any]) -> Traits:
@@ -117,7 +98,7 @@ def _factors(config: Mapping[str, Any], name: str, many: int) -> list[float]:
     Raises:
         ModelLoadError: They are other than that, or 0.
     """
-    given = config.get(f"{name}_multipliers")
+    given = config.get(f"{name}_multipliers") or [1.0] * many
     if (
         not isinstance(given, list)
         or len(given) != many

@@ -17,7 +17,8 @@ from pyengine.model.architectures.reading import (
     layer_count,
     layers_of_kinds,
     number,
-    with_defaults,
+    renamed,
+    stated,
 )
 from pyengine.model.architectures.traits import AttentionGates, Mixture, Names, Traits
 from pyengine.model.positions import rotary_by_kind
@@ -35,67 +36,30 @@ NAMES = Names(
 )
 LFM3_NAMES = replace(NAMES, out="o_proj", query_norm="q_norm", key_norm="k_norm")
 
-_LEFT_OUT: dict[str, Any] = {
-    "hidden_size": 2560,
-    "intermediate_size": 12_288,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "vocab_size": 65_536,
-    "max_position_embeddings": 128_000,
-    "norm_eps": 1e-5,
-    "conv_L_cache": 3,
-    "rope_theta": 1e6,
-}
-
 
 def lfm2_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """An LFM2's config.json in the usual names, with what it leaves out."""
-    usual = with_defaults(config, **_LEFT_OUT)
-    layers = layer_count(usual)
-    attend = usual.get("full_attn_idxs", range(layers))
+    """An LFM2's config.json in the usual names."""
+    layers = layer_count(config)
+    attend = stated(config).get("full_attn_idxs", range(layers))
     kinds = ["full_attention" if layer in attend else "conv" for layer in range(layers)]
-    return {"layer_types": kinds, **_renamed(usual)}
+    return {"layer_types": kinds, **lfm2_moe_config(stated(config))}
 
 
 def lfm2_moe_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config.json of an LFM2 with experts, with what it leaves out."""
-    own = {
-        "hidden_size": 2048,
-        "intermediate_size": 7168,
-        "moe_intermediate_size": 1792,
-        "num_dense_layers": 2,
-        "num_experts_per_tok": 4,
-        "num_experts": 32,
-    }
-    return _renamed(with_defaults(config, **_LEFT_OUT | own))
+    """The config.json of an LFM2 with experts in the usual names."""
+    return renamed(
+        config,
+        rms_norm_eps="norm_eps",
+        intermediate_size="block_ff_dim",
+        tie_word_embeddings="tie_embedding",
+    )
 
 
 def lfm3_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """An LFM3's config.json with what it leaves out."""
-    own = {
-        "hidden_size": 2048,
-        "intermediate_size": 7680,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "num_key_value_heads": 4,
-        "head_dim": 128,
-        "vocab_size": 128_000,
-        "conv_L_cache": 7,
-        "sliding_window": 256,
-        "rope_parameters": {
-            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
-            "full_attention": {
-                "rope_type": "proportional",
-                "rope_theta": 1e6,
-                "partial_rotary_factor": 0.5,
-            },
-        },
-    }
-    usual = with_defaults(config, **_LEFT_OUT | own)
+    """An LFM3's config.json in the usual names."""
     four = ("sliding_attention", "conv", "full_attention", "conv")
-    kinds = ["conv", *(four[layer % 4] for layer in range(1, layer_count(usual)))]
-    return {"layer_types": kinds, **_renamed(usual)}
+    kinds = ["conv", *(four[layer % 4] for layer in range(1, layer_count(config)))]
+    return {"layer_types": kinds, **lfm2_moe_config(stated(config))}
 
 
 def lfm2(config: Mapping[str, Any]) -> Traits:
@@ -143,19 +107,6 @@ def lfm3(config: Mapping[str, Any]) -> Traits:
         qkv_bias=bias,
         out_bias=bias,
     )
-
-
-def _renamed(config: dict[str, Any]) -> dict[str, Any]:
-    """With the names of other families for the width of feed-forward layers and for the head."""
-    usual = dict(config)
-    for own, name in (
-        ("norm_eps", "rms_norm_eps"),
-        ("block_ff_dim", "intermediate_size"),
-        ("tie_embedding", "tie_word_embeddings"),
-    ):
-        if usual.get(own) is not None:
-            usual[name] = usual[own]
-    return usual
 
 
 def _traits(config: Mapping[str, Any], *further: str) -> Traits:

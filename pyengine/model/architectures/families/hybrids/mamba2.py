@@ -19,7 +19,7 @@ from pyengine.model.architectures.reading import (
     layers_of_kinds,
     number,
     require,
-    with_defaults,
+    stated,
 )
 from pyengine.model.architectures.traits import (
     ExpertLatents,
@@ -53,20 +53,8 @@ ONE_BLOCK = Names(
 
 def mamba2_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """A Mamba2's config.json with what it leaves out."""
-    return with_defaults(
-        config,
-        num_heads=128,
-        head_dim=64,
-        vocab_size=32_768,
-        hidden_size=4096,
-        state_size=128,
-        num_hidden_layers=64,
-        expand=2,
-        conv_kernel=4,
-        n_groups=8,
-        # It has no positions, and so no limit but what was tried.
-        max_position_embeddings=1 << 20,
-    )
+    # It has no positions, and so no limit but what was tried.
+    return {"max_position_embeddings": 1 << 20, **stated(config)}
 
 
 def mamba2(config: Mapping[str, Any]) -> Traits:
@@ -88,35 +76,13 @@ def mamba2(config: Mapping[str, Any]) -> Traits:
         layers=(mixer.keeps,) * layers,
         mixers=(mixer,) * layers,
         lone=tuple(lone),
-        **_one_block(config),
+        **one_block(config),
     )
 
 
 def nemotron_h_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A Nemotron-H's config.json with what it leaves out."""
-    usual = with_defaults(
-        config,
-        vocab_size=131_072,
-        hidden_size=4096,
-        intermediate_size=21_504,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=4096,
-        ssm_state_size=128,
-        mamba_num_heads=128,
-        mamba_head_dim=64,
-        n_groups=8,
-        conv_kernel=4,
-        mlp_hidden_act="relu2",
-        n_routed_experts=8,
-        moe_intermediate_size=7688,
-        moe_shared_expert_intermediate_size=7688,
-        num_experts_per_tok=2,
-        norm_topk_prob=True,
-        n_group=1,
-        topk_group=1,
-    )
+    """A Nemotron-H's config.json in the usual names."""
+    usual = stated(config)
     for own, name in (("mamba_n_groups", "n_groups"), ("mamba_d_conv", "conv_kernel")):
         usual[name] = usual.get(own, usual[name])
     kinds = usual.get("layers_block_type") or usual.get("layer_types")
@@ -147,7 +113,7 @@ def nemotron_h(config: Mapping[str, Any]) -> Traits:
         out_bias=bias,
         mlp_bias=bool(config.get("mlp_bias")),
         rotary=(None,) * len(kinds),
-        **_one_block(config) | {"activation": activation(config.get("mlp_hidden_act") or "relu2")},
+        **one_block(config) | {"activation": activation(config.get("mlp_hidden_act") or "relu2")},
     )
 
 
@@ -190,7 +156,8 @@ def _own_mixer(config: Mapping[str, Any], heads: str, dim: str, bias: str) -> St
     )
 
 
-def _one_block(config: Mapping[str, Any]) -> dict[str, Any]:
+def one_block(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Traits that these models spell as others do, but for their epsilon."""
     return common(config) | {"epsilon": number(config, "layer_norm_epsilon", 1e-5)}
 
 

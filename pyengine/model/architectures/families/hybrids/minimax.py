@@ -16,30 +16,18 @@ from pyengine.model.architectures.reading import (
     layers_of_kinds,
     number,
     refuse,
-    with_defaults,
+    stated,
 )
 from pyengine.model.architectures.traits import NormedResidual, Traits
 from pyengine.model.positions import rotary_parameters
 
 
 def minimax_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A MiniMax-Text-01's config.json with what it leaves out."""
-    usual = with_defaults(
-        config,
-        vocab_size=32_000,
-        hidden_size=4096,
-        intermediate_size=14_336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        max_position_embeddings=131_072,
-        rms_norm_eps=1e-5,
-        rope_theta=1e6,
-        num_experts_per_tok=2,
-        num_local_experts=8,
-    )
-    kinds = ["linear_attention" if at % 2 else "full_attention" for at in range(layer_count(usual))]
-    return {"layer_types": kinds, **usual}
+    """A MiniMax-Text-01's config.json with the kinds of its layers."""
+    kinds = [
+        "linear_attention" if at % 2 else "full_attention" for at in range(layer_count(config))
+    ]
+    return {"layer_types": kinds, **stated(config)}
 
 
 def minimax(config: Mapping[str, Any]) -> Traits:

@@ -14,7 +14,7 @@ from pyengine.model.architectures.reading import (
     layer_count,
     layers_of_kinds,
     require,
-    with_defaults,
+    stated,
 )
 from pyengine.model.architectures.traits import Names, Traits
 from pyengine.model.positions import rotary_parameters
@@ -32,33 +32,23 @@ DELTA_NAMES = DeltaNames(
 
 def olmo_hybrid_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """An OLMo-Hybrid's config.json with what it leaves out."""
-    usual = with_defaults(
-        config,
-        vocab_size=100_352,
-        hidden_size=3840,
-        intermediate_size=11_008,
-        num_hidden_layers=32,
-        num_attention_heads=30,
-        max_position_embeddings=65_536,
-        rms_norm_eps=1e-6,
-        linear_conv_kernel_dim=4,
-    )
+    config = stated(config)
     kinds = [
         "linear_attention" if layer % 4 < 3 else "full_attention"
-        for layer in range(layer_count(usual))
+        for layer in range(layer_count(config))
     ]
     if "full_attention" not in kinds:
         kinds[-1] = "full_attention"
-    heads = count(usual, "num_attention_heads")
-    keys = usual.get("linear_num_key_heads", heads)
-    key_dim = usual.get("linear_key_head_dim", int(0.75 * count(usual, "hidden_size") / keys))
+    heads = count(config, "num_attention_heads")
+    keys = config.get("linear_num_key_heads", heads)
+    key_dim = config.get("linear_key_head_dim", int(0.75 * count(config, "hidden_size") / keys))
     return {
         "layer_types": kinds,
         "linear_num_key_heads": keys,
         "linear_num_value_heads": heads,
         "linear_key_head_dim": key_dim,
         "linear_value_head_dim": 2 * key_dim,
-        **usual,
+        **config,
     }
 
 

@@ -16,64 +16,24 @@ from pyengine.model.architectures.reading import (
     keys_beside,
     layer_count,
     layers_of_kinds,
+    number,
     require,
-    with_defaults,
+    stated,
 )
 from pyengine.model.architectures.traits import STACKED, AttentionGates, Mixture, Traits
 from pyengine.model.positions import rotary_parameters
 
 BY_HEAD = DeltaNames(by_head=("in_proj_qkvz", "in_proj_ba"))
 
-_LEFT_OUT: dict[str, Any] = {
-    "hidden_size": 2048,
-    "intermediate_size": 5632,
-    "num_hidden_layers": 48,
-    "num_attention_heads": 16,
-    "num_key_value_heads": 2,
-    "head_dim": 256,
-    "vocab_size": 151_936,
-    "max_position_embeddings": 32_768,
-    "partial_rotary_factor": 0.25,
-    "full_attention_interval": 4,
-    "linear_conv_kernel_dim": 4,
-    "linear_key_head_dim": 128,
-    "linear_value_head_dim": 128,
-    "linear_num_key_heads": 16,
-    "linear_num_value_heads": 32,
-    "moe_intermediate_size": 512,
-    "shared_expert_intermediate_size": 512,
-    "num_experts_per_tok": 10,
-    "num_experts": 512,
-    "norm_topk_prob": True,
-}
 
-
-def qwen3_next_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A Qwen3-Next's config.json with what it leaves out."""
-    return _with_kinds(with_defaults(config, **_LEFT_OUT))
-
-
-def qwen3_5_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A dense Qwen3.5's config.json with what it leaves out."""
-    own = {
-        "hidden_size": 4096,
-        "intermediate_size": 12_288,
-        "num_hidden_layers": 32,
-        "num_key_value_heads": 4,
-        "vocab_size": 248_320,
-    }
-    return _with_kinds(with_defaults(config, **_LEFT_OUT | own))
-
-
-def qwen3_5_moe_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config.json of a Qwen3.5 with experts, with what it leaves out."""
-    own = {
-        "num_hidden_layers": 40,
-        "num_experts_per_tok": 8,
-        "num_experts": 256,
-        "vocab_size": 248_320,
-    }
-    return _with_kinds(with_defaults(config, **_LEFT_OUT | own))
+def with_kinds(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config.json of the families with the kinds of its layers."""
+    every = number(config, "full_attention_interval", 4)
+    kinds = [
+        "linear_attention" if (layer + 1) % every else "full_attention"
+        for layer in range(layer_count(config))
+    ]
+    return {"layer_types": kinds, **stated(config)}
 
 
 def qwen3_next(config: Mapping[str, Any]) -> Traits:
@@ -90,15 +50,6 @@ def qwen3_5(config: Mapping[str, Any]) -> Traits:
 def qwen3_5_moe(config: Mapping[str, Any]) -> Traits:
     """The traits of a Qwen3.5 with experts."""
     return replace(qwen3_5(config), mixture=_mixture(config))
-
-
-def _with_kinds(config: dict[str, Any]) -> dict[str, Any]:
-    every = count(config, "full_attention_interval")
-    kinds = [
-        "linear_attention" if (layer + 1) % every else "full_attention"
-        for layer in range(layer_count(config))
-    ]
-    return {"layer_types": kinds, **config}
 
 
 def _traits(config: Mapping[str, Any], names: DeltaNames) -> Traits:

@@ -1475,13 +1475,13 @@ class CpuProgram:
             S = exp(-rate * dt) * S + dt * k v^T;  out = scale * q S + skip * v
 
         Args:
-            states: As in :meth:`delta_rule`, with 1 decay a head.
+            states: As in :meth:`delta_rule`.
             place: As there.
             queries: [tokens, key_heads * key_dim]; of Mamba-2 its C.
             keys: [tokens, key_heads * key_dim]; of Mamba-2 its B.
             values: [tokens, heads * value_dim].
             steps: [tokens, heads], or None.
-            rates: float32 [heads].
+            rates: float32 [heads]; with steps perhaps [heads * key_dim], one for each decay.
             bias: float32 [heads]; None is 0.
             skip: float32 [heads]; None is 0.
             out: [tokens, heads * value_dim].

@@ -115,7 +115,7 @@ class State:
             self,
             channels=self.channels // ranks,
             heads=self.heads // ranks,
-            key_heads=self.key_heads // ranks,
+            key_heads=self.key_heads // ranks or 1,  # a lone one is every rank's
             gates=self.gates // ranks,
         )
 

@@ -4,14 +4,18 @@ from typing import Any
 
 import transformers
 from transformers import (
+    BailingHybridConfig,
     BambaConfig,
     FalconH1Config,
+    FalconMambaConfig,
     GraniteMoeHybridConfig,
+    JambaConfig,
     KimiLinearConfig,
     Lfm2Config,
     Lfm2MoeConfig,
     Lfm3Config,
     Mamba2Config,
+    MambaConfig,
     MiniMaxConfig,
     NemotronHConfig,
     OlmoHybridConfig,
@@ -63,6 +67,14 @@ NEMOTRON_3: dict[str, Any] = WIDE | {
     "routed_scaling_factor": 1.5,
 }
 """Nemotron 3, whose layers have experts without gates."""
+
+SELECTIVE: dict[str, Any] = {
+    "num_hidden_layers": 3,
+    "state_size": 8,
+    "time_step_rank": 6,
+    "pad_token_id": None,
+}
+"""Mamba of the first version."""
 
 FALCON_H1: dict[str, Any] = MAMBA | {
     "mamba_d_ssm": 96,
@@ -129,6 +141,26 @@ HYBRIDS: dict[str, tuple[Any, dict[str, Any]]] = {
         # transformers writes the convolution in three pieces of one size.
         WIDE | {"linear_key_head_dim": 8, "linear_value_head_dim": 8},
     ),
+    "ling 3": (
+        BailingHybridConfig,
+        {
+            "num_hidden_layers": 4,
+            "num_key_value_heads": 4,
+            "layer_group_size": 2,
+            "first_k_dense_replace": 1,
+            "head_dim": 16,
+            "kv_lora_rank": 16,
+            "qk_rope_head_dim": 8,
+            "qk_nope_head_dim": 12,
+            "v_head_dim": 10,
+            "moe_intermediate_size": 24,
+            "num_local_experts": 8,
+            "num_experts_per_tok": 2,
+            "n_group": 4,
+            "topk_group": 2,
+            "pad_token_id": None,
+        },
+    ),
     "bamba": (BambaConfig, WIDE | MAMBA | {"attn_layer_indices": [1]}),
     "falcon-h1": (FalconH1Config, WIDE | FALCON_H1),
     "falcon-h1, norms behind gates": (
@@ -159,6 +191,19 @@ HYBRIDS: dict[str, tuple[Any, dict[str, Any]]] = {
             "full_attn_beta_factor": 0.7,
             "mlp_alpha_factor": 1.2,
             "mlp_beta_factor": 0.8,
+        },
+    ),
+    "mamba": (MambaConfig, SELECTIVE | {"use_bias": True}),
+    "falcon mamba": (FalconMambaConfig, SELECTIVE),
+    "jamba": (
+        JambaConfig,
+        WIDE
+        | {
+            "attn_layer_period": 3,
+            "attn_layer_offset": 1,
+            "num_experts": 4,
+            "mamba_d_state": 8,
+            "mamba_proj_bias": True,
         },
     ),
     "mamba 2": (

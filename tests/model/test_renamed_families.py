@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import GraniteConfig, LlamaConfig, Qwen2Config, StableLmConfig
+from transformers import (
+    Glm4MoeConfig,
+    GraniteConfig,
+    LlamaConfig,
+    Qwen2Config,
+    Qwen3MoeConfig,
+    StableLmConfig,
+)
 
 from tests.model.llamas import make_model, make_runner, prompts
 from tests.model.test_torch_model import logits_after
@@ -61,10 +68,31 @@ def exaone(tensors: Tensors) -> Tensors:
     return {re.sub(r"^transformer\.norm", "transformer.ln_f", k): v for k, v in made.items()}
 
 
+def bailing(tensors: Tensors) -> Tensors:
+    made = replaced(
+        tensors, self_attn="attention", o_proj="dense", q_norm="query_layernorm",
+        k_norm="key_layernorm", embed_tokens="word_embeddings",
+        e_score_correction_bias="expert_bias",
+    )  # fmt: skip
+    for name in [each for each in made if "q_proj" in each]:
+        kinds = [made.pop(name.replace("q_proj", f"{each}_proj")) for each in "qkv"]
+        made[name.replace("q_proj", "query_key_value")] = torch.cat(kinds)
+    return made
+
+
 def with_drafting_layers(tensors: Tensors) -> Tensors:
     return tensors | {"model.mtp_layers.0.input_proj.weight": torch.zeros(64, 128)}
 
 
+EXPERTS: dict[str, Any] = {
+    "head_dim": 8,
+    "first_k_dense_replace": 1,
+    "moe_intermediate_size": 24,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 1,
+    "routed_scaling_factor": 2.5,
+}
 FAMILIES: dict[str, tuple[str, Any, dict[str, Any], Callable[[Tensors], Tensors], Any]] = {
     "internlm 2": ("InternLM2ForCausalLM", LlamaConfig, {}, internlm2, {"bias": False}),
     "exaone 3": (
@@ -97,6 +125,31 @@ FAMILIES: dict[str, tuple[str, Any, dict[str, Any], Callable[[Tensors], Tensors]
         dict,
         {"rms_norm_eps": 1e-5},
     ),
+    "ling 1": (
+        "BailingMoeForCausalLM",
+        Qwen3MoeConfig,
+        {
+            "head_dim": 8,
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 24,
+            "norm_topk_prob": True,
+        },
+        bailing,
+        {"use_qk_norm": True, "num_experts": 8, "num_shared_experts": 0},
+    ),
+    "ling 2": (
+        "BailingMoeV2ForCausalLM",
+        Glm4MoeConfig,
+        EXPERTS | {"use_qk_norm": True, "n_group": 4, "topk_group": 2},
+        bailing,
+        {
+            "num_experts": 8,
+            "num_shared_experts": 1,
+            "score_function": "sigmoid",
+            "moe_router_enable_expert_bias": True,
+        },
+    ),
     "minicpm": (
         "MiniCPMForCausalLM",
         GraniteConfig,
@@ -111,8 +164,8 @@ FAMILIES: dict[str, tuple[str, Any, dict[str, Any], Callable[[Tensors], Tensors]
     ),
 }
 LEFT_OUT = {
-    "model_type", "attention_bias", "mlp_bias", "embedding_multiplier", "residual_multiplier",
-    "logits_scaling", "attention_multiplier",
+    "model_type", "n_routed_experts", "n_shared_experts", "attention_bias", "mlp_bias",
+    "embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier",
 }  # fmt: skip
 
 

@@ -45,20 +45,26 @@ DIMS: dict[str, Any] = {"key_heads": 2, "value_heads": 4, "key_dim": 8, "value_d
 SUM: dict[str, Any] = {"heads": 4, "groups": 2, "key_dim": 8, "value_dim": 6}
 RATE = np.exp(floats(4) - 1)
 BY_HEAD = DeltaRule(**DIMS, rate=RATE, bias=floats(4), strength=2.0)
+BOUNDED = DeltaRule(**DIMS, rate=RATE, bias=floats(32), bound=-3.0)
 BY_CHANNEL = DeltaRule(**DIMS, rate=RATE, bias=floats(32))
 STEPS = DecaySum(**SUM, rate=RATE, bias=floats(4), skip=floats(4))
+BY_ROW = DecaySum(**SUM, rate=np.exp(floats(32) - 1), bias=floats(4))
 FIXED = DecaySum(**SUM, rate=RATE)
 OPERATIONS: dict[str, Callable[[TorchStates], Any]] = {
     "convolution": lambda made: made.convolution(0, WEIGHT, BIAS, "silu"),
     "delta rule": lambda made: made.delta_rule(0, BY_HEAD),
     "delta rule, decays of channels": lambda made: made.delta_rule(0, BY_CHANNEL),
+    "delta rule, bounded decays": lambda made: made.delta_rule(0, BOUNDED),
     "decaying sum": lambda made: made.decay_sum(0, STEPS),
+    "decaying sum, rates of rows": lambda made: made.decay_sum(0, BY_ROW),
     "decaying sum at a fixed rate": lambda made: made.decay_sum(0, FIXED),
 }
 WIDTHS = {
     "convolution": (40, 0, 40),
     "delta rule": (2 * 16 + 24, 8, 24),
     "delta rule, decays of channels": (2 * 16 + 24, 4 + 32, 24),
+    "delta rule, bounded decays": (2 * 16 + 24, 4 + 32, 24),
+    "decaying sum, rates of rows": (24 + 2 * 16, 4, 24),
     "decaying sum": (24 + 2 * 16, 4, 24),
     "decaying sum at a fixed rate": (24 + 2 * 16, 0, 24),
 }
@@ -244,7 +250,8 @@ def test_a_kimi_linear_as_moonshot_publishes_it(tmp_path: Path) -> None:
 def test_config_says_what_it_leaves_out(tmp_path: Path) -> None:
     """As transformers' classes have it: three layers with a state to one that attends."""
     (tmp_path / "config.json").write_text(
-        '{"architectures": ["Qwen3_5ForConditionalGeneration"], "text_config": {"vocab_size": 99}}'
+        '{"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5",'
+        '"text_config": {"vocab_size": 99}}'
     )
     info = describe(EngineConfig(model=str(tmp_path), load_format="dummy")).info
     kinds = [type(layer).__name__ for layer in info.layers]

@@ -9,6 +9,12 @@ _LLAMA = ("llama3_json", "llama_pythonic", "hermes", "nemotron")
 SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "AfmoeForCausalLM": ("Trinity", ("hermes",)),
     "AriaTextForCausalLM": ("Aria, the text part alone", ()),
+    "BailingHybridForCausalLM": ("Ling 3.0", ()),
+    "BailingMoeForCausalLM": ("Ling-lite 1.5, Ling-Coder", ()),
+    "BailingMoeV2ForCausalLM": ("Ling 2.0 and Ring 2.0: mini, flash and 1T", ()),
+    "FalconMambaForCausalLM": ("Falcon Mamba 7B", ()),
+    "JambaForCausalLM": ("Jamba 1.5 to 2, Jamba Reasoning 3B", ()),
+    "MambaForCausalLM": ("Mamba 130M to 2.8B", ()),
     "BioGptForCausalLM": ("BioGPT", ()),
     "Cohere2MoeForCausalLM": ("Cohere 2 with experts", ("command",)),
     "ExaoneForCausalLM": ("EXAONE 3 and 3.5", ()),

@@ -55,8 +55,8 @@ cached or not. Ranks divide heads and each has all latents. Drafts, prefix hits,
 quantization are as for other models; a GPU does not compute such layers yet.
 
 Layers with *states* ([guides/states.md](guides/states.md)) are Gated DeltaNet, Kimi Delta
-Attention, Mamba-2, lightning attention and short convolutions. They are computed on the CPU; a GPU
-does not compute them yet.
+Attention, Mamba, Mamba-2, lightning attention and short convolutions. They are computed on the CPU;
+a GPU does not compute them yet.
 
 *Compared* names the small random models with which tests hold a family to transformers: the same
 greedy tokens in float32, whole and in chunks, in company and with prefix hits, and logits within

@@ -12,9 +12,9 @@ ENDINGS = (
 )  # fmt: skip
 
 MISSING: dict[str, frozenset[str]] = {
-    "needs other layers with a recurrent state (Mamba 1, RWKV)": frozenset(
+    "needs other layers with a recurrent state (RWKV, xLSTM)": frozenset(
         """
-        FalconMamba Jamba Mamba Qwen4Exp RecurrentGemma Rwkv Zamba Zamba2 xLSTM
+        Qwen4Exp RecurrentGemma Rwkv Zamba Zamba2 xLSTM
         """.split()
     ),
     "needs an index of keys, which finds those that a query sees": frozenset(
@@ -24,7 +24,7 @@ MISSING: dict[str, frozenset[str]] = {
     ),
     "needs another latent attention, or experts that compute nothing": frozenset(
         """
-        AXK1 AXK2 BailingHybrid Dots3Note HYV4 LongcatFlash
+        AXK1 AXK2 Dots3Note HYV4 LongcatFlash
         """.split()
     ),
     "needs four hidden states a token": frozenset(

@@ -32,6 +32,7 @@ class DeltaRule:
     the token::
 
         decay = exp(-rate * softplus(a + bias))        weight = strength * sigmoid(b)
+        decay = exp(bound * sigmoid(rate * (a + bias)))    with a bound
         S = decay * S
         S = S + weight * key (value - key S)^T         S is [key_dim, value_dim]
         out = query S / sqrt(key_dim)
@@ -45,6 +46,7 @@ class DeltaRule:
         bias: float32 [value_heads]; [value_heads * key_dim] where each element of a key has a decay
             of its own (Kimi Team, "Kimi Linear", 2025).
         strength: 2 where a state may change its sign, else 1.
+        bound: The least logarithm of a decay, below 0; None: there is none.
     """
 
     key_heads: int
@@ -54,12 +56,13 @@ class DeltaRule:
     rate: NDArray[np.float32]
     bias: NDArray[np.float32]
     strength: float = 1.0
+    bound: float | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DecaySum:
-    """A decaying sum of keys and values, of one rank's heads: the state space of Mamba-2 (Dao and
-    Gu, "Transformers are SSMs", 2024), or lightning attention (Qin et al., 2024).
+    """A decaying sum of keys and values, of one rank's heads: the state space of Mamba (Gu and
+    Dao, 2023) or Mamba-2 (Dao and Gu, 2024), or lightning attention (Qin et al., 2024).
 
     For each head, with the token's step ``dt = softplus(gate + bias)``, or 1 without gates::
 
@@ -71,7 +74,7 @@ class DecaySum:
         groups: Heads of keys and of queries; neighbouring heads of values share one.
         key_dim: Elements of a key; of Mamba-2 the size of its state.
         value_dim: Elements of a value.
-        rate: float32 [heads].
+        rate: float32 [heads]; [heads * key_dim] where each element of a key has a rate of its own.
         bias: float32 [heads]; None: tokens have no steps.
         skip: float32 [heads]; None: values are not added.
     """
@@ -106,8 +109,9 @@ class Recurrence(Protocol):
         delta     queries, keys, values [tokens,             ``b``, then ``a`` [tokens,
                   2 * key_heads * key_dim                    value_heads + as many as ``bias``],
                   + value_heads * value_dim]                 in one buffer or in two
-        decaying  values, keys, queries [tokens,             [tokens, heads], or none
-                  heads * value_dim + 2 * groups * key_dim]
+        decaying  values, keys, queries [tokens,             [tokens, heads], or none; behind it
+                  heads * value_dim + 2 * groups * key_dim]  perhaps keys and queries in two
+                                                             buffers, not in ``x``
         ========  =========================================  ==================================
         """
 

@@ -114,6 +114,7 @@ class CpuDeltaRule:
             out.kernel,
             key_heads=rule.key_heads,
             scale=rule.key_dim**-0.5,
+            bound=rule.bound,
             strength=rule.strength,
         )
 
@@ -134,7 +135,10 @@ class CpuDecaySum:
         """Values, keys and queries, and gates -> ``out`` [tokens, heads * value_dim]."""
         rule = self._rule
         keys = rule.groups * rule.key_dim
-        value, key, queries = _columns(x, rule.heads * rule.value_dim, keys, keys)
+        if len(gates) == 3:
+            value, key, queries = x.kernel, gates[1].kernel, gates[2].kernel
+        else:
+            value, key, queries = _columns(x, rule.heads * rule.value_dim, keys, keys)
         self._executor.program.decay_sum(
             step.states,
             self._place,

@@ -1,8 +1,9 @@
 //! The decaying sum: the state space of Mamba-2 (Dao and Gu, "Transformers are SSMs", 2024), and lightning attention
-//! (Qin et al., "Lightning Attention-2", 2024), whose decay is a constant of the head.
+//! (Qin et al., "Lightning Attention-2", 2024), whose decay is a constant of the head. Mamba (Gu and Dao, 2023) has a
+//! rate for each row of a matrix.
 //!
 //! ```text
-//! Mamba-2       q, k = C, B   a = e^-(rate * b)   b = softplus(step + bias), within limits   o = S^T q + skip * v
+//! Mamba, 2      q, k = C, B   a = e^-(rate * b)   b = softplus(step + bias), within limits   o = S^T q + skip * v
 //! lightning     q, k          a = e^-rate         b = 1                                      o = S^T q
 //! ```
 
@@ -16,12 +17,12 @@ use crate::isa::InstructionSet;
 use crate::states::{Place, Pool, States};
 use crate::threads::{Shared, Threads};
 
-/// A layer's decaying sum; one decay a head.
+/// A layer's decaying sum.
 #[derive(Debug, Clone, Copy)]
 pub struct DecaySum<'a> {
     /// Of its matrices.
     pub shape: Shape,
-    /// \[heads\]: how fast each forgets.
+    /// \[heads, decays\]: how fast each forgets.
     pub rates: &'a [f32],
     /// \[heads\]: added to the steps; empty is 0.
     pub bias: &'a [f32],
@@ -64,7 +65,7 @@ impl DecaySum<'_> {
         out: &mut [T],
     ) {
         let shape = self.shape;
-        assert!(shape.decays == 1 && self.rates.len() == shape.heads, "one decay a head");
+        assert!(self.rates.len() == shape.heads * shape.decays, "one rate a decay");
         assert!(
             [self.bias, self.skip].iter().all(|of| of.is_empty() || of.len() == shape.heads),
             "one a head"
@@ -83,7 +84,7 @@ fn prepare_body<T: Element, const FMA: bool>(
     head: usize,
     to: &mut Token,
 ) {
-    let Shape { key_dim, value_dim, .. } = of.shape;
+    let Shape { key_dim, value_dim, decays, .. } = of.shape;
     let key_start = of.shape.key_head(head) * key_dim;
     let query = &inputs.queries.row(token)[key_start..][..key_dim];
     to.query.iter_mut().zip(query).for_each(|(to, query)| *to = query.to_f32() * of.scale);
@@ -97,7 +98,10 @@ fn prepare_body<T: Element, const FMA: bool>(
         let step = softplus::<FMA>(steps.row(token)[head].to_f32() + bias);
         step.clamp(of.limits[0], of.limits[1])
     });
-    to.decay.fill(left::<FMA>(of.rates[head] * to.rate));
+    for (decay, rate) in to.decay.iter_mut().zip(&of.rates[head * decays..][..decays]) {
+        *decay = left::<FMA>(rate * to.rate);
+    }
+    to.share_decay(decays);
     to.skip = of.skip.get(head).copied().unwrap_or(0.0);
 }
 

@@ -104,10 +104,7 @@ fn prepare_body<T: Element, const FMA: bool>(
             Some(bound) => -bound * sigmoid::<FMA>(rate * gate),
         });
     }
-    if decays == 1 {
-        let decay = to.decay[0];
-        to.decay.fill(decay);
-    }
+    to.share_decay(decays);
     to.decay_key();
     let beta = T::from_f32(sigmoid::<FMA>(inputs.betas.row(token)[head].to_f32()));
     to.rate = beta.to_f32() * of.strength;

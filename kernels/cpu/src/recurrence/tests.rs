@@ -40,7 +40,7 @@ impl<T: Element> Test<T> {
             kind,
             shape,
             set: InstructionSet::best(),
-            rates: (0..shape.heads).map(|_| 1.5 + numbers.float()).collect(),
+            rates: (0..shape.heads * shape.decays).map(|_| 1.5 + numbers.float()).collect(),
             bias: numbers.floats(shape.heads * shape.decays),
             skip: numbers.floats(shape.heads),
             _type: std::marker::PhantomData,
@@ -89,8 +89,14 @@ impl<T: Element> Test<T> {
                         Box::new(move |row| (f64::from(bound) * sigmoid(rate * gate(row))).exp()),
                     ),
                     Kind::StateSpace => {
-                        let step = gate(0).exp().ln_1p().clamp(LIMITS[0].into(), LIMITS[1].into());
-                        ([1.0, 1.0], step, Box::new(move |_| (-rate * step).exp()))
+                        let step = (betas[head] + f64::from(self.bias[head])).exp().ln_1p();
+                        let step = step.clamp(LIMITS[0].into(), LIMITS[1].into());
+                        let rates = &self.rates[head * decays..];
+                        (
+                            [1.0, 1.0],
+                            step,
+                            Box::new(move |row| (-f64::from(rates[row % decays]) * step).exp()),
+                        )
                     }
                     Kind::Lightning => ([1.0, 1.0], 1.0, Box::new(move |_| (-rate).exp())),
                 };
@@ -137,27 +143,33 @@ impl<T: Element> Layer for Test<T> {
         let Self { shape, set, rates, bias, skip, .. } = self;
         let mut out = vec![T::ZERO; tokens.len() * self.sizes().2];
         match self.kind {
-            Kind::Delta { bound } => {
-                DeltaRule { shape: *shape, rates, bias, bound, scale: SCALE, strength: 2.0 }.run(
-                    *set,
-                    threads,
-                    states,
-                    pool,
-                    place,
-                    &DeltaRuleInputs { queries, keys, values, gates, betas },
-                    &mut out,
-                )
+            Kind::Delta { bound } => DeltaRule {
+                shape: *shape,
+                rates: &rates[..shape.heads],
+                bias,
+                bound,
+                scale: SCALE,
+                strength: 2.0,
             }
+            .run(
+                *set,
+                threads,
+                states,
+                pool,
+                place,
+                &DeltaRuleInputs { queries, keys, values, gates, betas },
+                &mut out,
+            ),
             kind => {
                 let space = matches!(kind, Kind::StateSpace);
-                let (bias, skip) = if space { (&bias[..], &skip[..]) } else { (&[][..], &[][..]) };
+                let (bias, skip) = if space { (&bias[..shape.heads], &skip[..]) } else { (&[][..], &[][..]) };
                 DecaySum { shape: *shape, rates, bias, limits: LIMITS, skip, scale: SCALE }.run(
                     *set,
                     threads,
                     states,
                     pool,
                     place,
-                    &DecaySumInputs { queries, keys, values, steps: space.then_some(gates) },
+                    &DecaySumInputs { queries, keys, values, steps: space.then_some(betas) },
                     &mut out,
                 );
             }
@@ -181,7 +193,7 @@ fn shapes(kind: Kind) -> Vec<Shape> {
             decays: 1,
         })
         .into();
-    if matches!(kind, Kind::Delta { .. }) {
+    if !matches!(kind, Kind::Lightning) {
         shapes.extend(shapes.clone().into_iter().map(|shape| Shape { decays: shape.key_dim, ..shape }));
     }
     shapes

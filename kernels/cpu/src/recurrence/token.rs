@@ -35,6 +35,15 @@ impl Token {
         self.skip = 0.0;
     }
 
+    /// Gives all rows the decay of the first, where a head has one alone.
+    #[inline(always)]
+    pub fn share_decay(&mut self, decays: usize) {
+        if decays == 1 {
+            let decay = self.decay[0];
+            self.decay.fill(decay);
+        }
+    }
+
     /// Multiplies key and decay.
     #[inline(always)]
     pub fn decay_key(&mut self) {

@@ -5,6 +5,8 @@
        ├─ linear ─ b ───────────────────────────────────┤
        ├─ linear ─ linear ─ decays ─────────────────────┴─ delta rule ─ norm ─ * sigmoid ─ linear ─►
        └─ linear ─ linear ─ gates ─────────────────────────────────────────────┘
+
+Ling 3 (inclusionAI, 2026) makes decays and gates by one linear layer each, and bounds the decays.
 """
 
 from collections.abc import Mapping
@@ -36,12 +38,20 @@ class KimiDelta:
         head_dim: Elements of each, and numbers of what decays and gates are made of.
         kernel: Inputs of the convolutions.
         epsilon: The epsilon of the norm of the output.
+        start: What the names of its weights begin with.
+        out: The name of the output's layer.
+        narrow: Whether decays and gates are made of ``head_dim`` numbers, or of hidden states.
+        bound: The least logarithm of a decay, below 0; None: there is none.
     """
 
     heads: int
     head_dim: int
     kernel: int
     epsilon: float
+    start: str = "self_attn."
+    out: str = "o_proj"
+    narrow: bool = True
+    bound: float | None = None
 
     @property
     def keeps(self) -> State:
@@ -68,7 +78,7 @@ class KimiDelta:
     def block(self, workshop: Workshop, layer: int, start: str) -> Block:
         """See :class:`Mixer`."""
         weights, parts, ranks = workshop.weights, workshop.parts, workshop.ranks
-        start, hidden, all_of_it = f"{start}self_attn.", workshop.hidden, self._width
+        start, hidden, all_of_it = f"{start}{self.start}", workshop.hidden, self._width
         heads, width = self.heads // ranks, all_of_it // ranks
         qkv = {f"{start}{kind}_proj.weight": all_of_it for kind in KINDS}
         filters = workshop.filters(
@@ -81,13 +91,14 @@ class KimiDelta:
             value_dim=self.head_dim,
             rate=np.exp(workshop.numbers(f"{start}A_log[:]", self.heads)),
             bias=workshop.numbers(f"{start}dt_bias[:]", all_of_it),
+            bound=self.bound,
         )
         norm = weights.vector(f"{start}o_norm.weight", self.head_dim)
         return KimiDeltaBlock(
             parts.linear(weights.outputs(qkv, hidden)),
             parts.linear(weights.outputs({f"{start}b_proj.weight": self.heads}, hidden)),
-            self._narrow(workshop, f"{start}f_"),
-            self._narrow(workshop, f"{start}g_"),
+            self._wide(workshop, f"{start}f_"),
+            self._wide(workshop, f"{start}g_"),
             workshop.states.convolution(layer, filters, None, "silu"),
             workshop.states.delta_rule(layer, rule),
             parts.gated_norm(
@@ -97,7 +108,9 @@ class KimiDelta:
                 gate_first=False,
                 function="sigmoid",
             ),
-            parts.linear(weights.inputs(f"{start}o_proj.weight", hidden, all_of_it), reduce=True),
+            parts.linear(
+                weights.inputs(f"{start}{self.out}.weight", hidden, all_of_it), reduce=True
+            ),
             workshop.buffer("before the convolution", 3 * width),
             workshop.buffer("behind the convolution", 3 * width),
             workshop.buffer("b", heads),
@@ -106,7 +119,11 @@ class KimiDelta:
             workshop.buffer("mixed", width),
         )
 
-    def _narrow(self, workshop: Workshop, start: str) -> "Narrow":
+    def _wide(self, workshop: Workshop, start: str) -> "Linear | Narrow":
+        """From hidden states to a number for each element of the heads."""
+        if not self.narrow:
+            weight = {f"{start}proj.weight": self._width}
+            return workshop.parts.linear(workshop.weights.outputs(weight, workshop.hidden))
         dim = self.head_dim
         second = workshop.weights.outputs({f"{start}b_proj.weight": self._width}, dim)
         return Narrow(
@@ -138,8 +155,8 @@ class KimiDeltaBlock:
 
     to_qkv: Linear
     to_b: Linear
-    to_decays: Narrow
-    to_gates: Narrow
+    to_decays: Linear | Narrow
+    to_gates: Linear | Narrow
     convolve: Convolution
     recur: Recurrence
     norm: GatedNorm

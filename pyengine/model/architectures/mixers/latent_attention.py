@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pyengine.model.architectures.blocks import Block
+from pyengine.model.architectures.blocks import Block, OutputGates
 from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.heads import Order, by_kind, head_order
 from pyengine.model.architectures.latent_parts import HeadLinear, LatentHeads
@@ -47,6 +47,9 @@ class LatentAttention:
             queries are made of.
         epsilon: The epsilon of the norms within.
         temperatures: The temperatures of queries by position; None: none.
+        start: What the names of its weights begin with.
+        out: The name of the output's layer.
+        gate: The layer whose sigmoids multiply each head's values; None: there is none.
     """
 
     heads: int
@@ -61,6 +64,9 @@ class LatentAttention:
     bias: bool = False
     epsilon: float = 1e-6
     temperatures: Temperatures | None = None
+    start: str = "self_attn."
+    out: str = "o_proj"
+    gate: str | None = None
 
     @property
     def keeps(self) -> Latent:
@@ -80,13 +86,17 @@ class LatentAttention:
 
     def block(self, workshop: Workshop, layer: int, start: str) -> Block:
         """See :class:`Mixer`."""
-        start, parts, weights = f"{start}self_attn.", workshop.parts, workshop.weights
+        start, parts, weights = f"{start}{self.start}", workshop.parts, workshop.weights
         heads, hidden = self.heads // workshop.ranks, workshop.hidden
         low, queries = self._queries(workshop, start, heads)
         keys, values = self._heads(workshop, start, heads)
         width = self.heads * self.value_dim
-        out = weights.inputs(f"{start}o_proj.weight", hidden, width)
-        bias = weights.vector(f"{start}o_proj.bias", hidden) if self.bias else None
+        out = weights.inputs(f"{start}{self.out}.weight", hidden, width)
+        bias = weights.vector(f"{start}{self.out}.bias", hidden) if self.bias else None
+        gates: tuple[OutputGates, ...] = ()
+        if self.gate is not None:
+            gate = weights.outputs({f"{start}{self.gate}.weight": self.heads}, hidden)
+            gates = (OutputGates(parts.linear(gate), parts, workshop.buffer("gates", heads)),)
         return LatentBlock(
             low,
             queries,
@@ -95,6 +105,7 @@ class LatentAttention:
             workshop.latents.attention(layer, self._attention(workshop, layer, start, heads)),
             heads * self.plain,
             parts.linear_by_head(values),
+            gates,
             parts.linear(out, bias, reduce=True),
             workshop.buffer("queries", heads * (self.plain + self.rotated)),
             workshop.buffer("latents and rotated keys", self.rank + self.rotated),
@@ -188,6 +199,7 @@ class LatentBlock:
     attend: Attend
     column: int
     to_values: HeadLinear
+    gates: tuple[OutputGates, ...]
     out: Linear
     queries: Buffer
     latents: Buffer
@@ -205,4 +217,6 @@ class LatentBlock:
             step, self.absorbed, self.queries, self.column, self.latents, self.attended, tokens
         )
         self.to_values(self.attended, self.values, tokens)
+        for gate in self.gates:
+            gate(x, self.values, tokens)
         self.out(self.values, out, tokens)

@@ -234,11 +234,15 @@ class DeltaTokens:
         query, key, value = torch.split(rows, [keys, keys, rows.shape[1] - 2 * keys], 1)
         b, a = torch.split(gates, [rule.value_heads, gates.shape[1] - rule.value_heads], 1)
         rate = self.rate.repeat_interleave(len(self.bias) // rule.value_heads)
+        if rule.bound is None:
+            decays = -rate * torch.nn.functional.softplus(a + self.bias)
+        else:
+            decays = rule.bound * torch.sigmoid(rate * (a + self.bias))
         return Tokens(
             queries=_unit(_heads(query, rule.key_heads)) * rule.key_dim**-0.5,
             keys=_unit(_heads(key, rule.key_heads)),
             values=_heads(value, rule.value_heads),
-            decays=torch.exp(-rate * torch.nn.functional.softplus(a + self.bias)),
+            decays=torch.exp(decays),
             weights=b.sigmoid() * rule.strength,
         )
 
@@ -273,17 +277,21 @@ class SumTokens:
         """Of rows of values, keys and queries, and of gates; both float32."""
         rule = self.rule
         widths = [rule.heads * rule.value_dim, *[rule.groups * rule.key_dim] * 2]
+        if gates is not None and gates.shape[1] > rule.heads:
+            rows = torch.cat((rows, gates[:, rule.heads :]), 1)
+            gates = gates[:, : rule.heads]
         value, key, query = torch.split(rows, widths, 1)
         values = _heads(value, rule.heads)
         if gates is None or self.bias is None:
             steps = rows.new_ones(len(rows), rule.heads)
         else:
             steps = torch.nn.functional.softplus(gates + self.bias)
+        by_rate = steps.repeat_interleave(self.rate.numel() // rule.heads, 1)
         return Tokens(
             queries=_heads(query, rule.groups),
             keys=_heads(key, rule.groups),
             values=values,
-            decays=torch.exp(-self.rate * steps),
+            decays=torch.exp(-self.rate * by_rate),
             weights=steps,
             extra=None if self.skip is None else values * self.skip[:, None],
         )

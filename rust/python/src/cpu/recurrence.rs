@@ -64,7 +64,7 @@ pub(super) struct Inputs {
     pub queries: Py<CpuTensor>,
     pub keys: Py<CpuTensor>,
     pub values: Py<CpuTensor>,
-    /// \[heads\].
+    /// \[heads\], or one for each decay.
     pub rates: Py<CpuTensor>,
     pub out: Py<CpuTensor>,
     pub key_heads: usize,
@@ -73,8 +73,8 @@ pub(super) struct Inputs {
 
 impl Inputs {
     /// The matrices that inputs and outputs of these widths belong to.
-    fn shape(&self, decays: usize) -> Result<Shape, Error> {
-        let (heads, key_heads) = (self.rates.get().width(), self.key_heads);
+    fn shape(&self, heads: usize, decays: usize) -> Result<Shape, Error> {
+        let key_heads = self.key_heads;
         let (keys, values) = (self.keys.get().width(), self.values.get().width());
         let whole = |width: usize, heads: usize| width > 0 && heads > 0 && width.is_multiple_of(heads);
         if !whole(heads, key_heads) || !whole(keys, key_heads) || !whole(values, heads) {
@@ -110,7 +110,7 @@ impl DeltaRuleOp {
         let [queries, keys, values, gates, betas] =
             [queries, keys, values, &self.gates, &self.betas].map(Py::get);
         let (heads, biases) = (rates.get().width(), self.bias.get().width());
-        let shape = self.inputs.shape(biases.checked_div(heads).unwrap_or(0))?;
+        let shape = self.inputs.shape(heads, biases.checked_div(heads).unwrap_or(0))?;
         if biases != heads * shape.decays || gates.width() != biases || betas.width() != heads {
             return invalid(format!("gates and their bias must have {heads} columns or as many for each"));
         }
@@ -161,9 +161,11 @@ impl DecaySumOp {
         let Inputs { states, place, queries, keys, values, rates, out, scale, .. } = &self.inputs;
         let [queries, keys, values] = [queries, keys, values].map(Py::get);
         let steps = self.steps.as_ref().map(Py::get);
-        let (shape, heads) = (self.inputs.shape(1)?, rates.get().width());
-        if steps.is_some_and(|steps| steps.width() != heads) {
-            return invalid(format!("steps must have {heads} columns"));
+        let all_rates = rates.get().width();
+        let heads = steps.map_or(all_rates, CpuTensor::width);
+        let shape = self.inputs.shape(heads, all_rates.checked_div(heads).unwrap_or(0))?;
+        if all_rates != heads * shape.decays {
+            return invalid(format!("steps have {heads} columns, and there are {all_rates} rates"));
         }
         let [smallest, largest] = self.limits;
         if smallest.is_nan() || largest.is_nan() || smallest > largest {
@@ -176,7 +178,7 @@ impl DecaySumOp {
         let pool = states.get().pool(*place, size, draft, &[&read[..], &[out.get()]].concat())?;
         let sum = DecaySum {
             shape,
-            rates: rates.get().read("rates", heads)?,
+            rates: rates.get().read("rates", all_rates)?,
             bias: floats(self.bias.as_ref(), "bias", heads)?,
             limits: self.limits,
             skip: floats(self.skip.as_ref(), "skip", heads)?,

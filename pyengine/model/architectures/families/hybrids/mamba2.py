@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pyengine.errors import ModelLoadError
 from pyengine.model.architectures.families.hybrids.bamba import refuse_step_limits
 from pyengine.model.architectures.families.latents.deepseek import sigmoid_routing
+from pyengine.model.architectures.mixers.mixer import Mixer
 from pyengine.model.architectures.mixers.state_space import StateSpace
 from pyengine.model.architectures.reading import (
     activation,
@@ -64,19 +65,26 @@ def mamba2(config: Mapping[str, Any]) -> Traits:
         ModelLoadError: Its heads do not fit.
     """
     mixer = _own_mixer(config, "num_heads", "head_dim", "use_bias")
-    inner, layers = int(number(config, "expand", 2) * count(config, "hidden_size")), _depth(config)
+    inner = int(number(config, "expand", 2) * count(config, "hidden_size"))
     if mixer.heads * mixer.head_dim != inner:
         raise ModelLoadError(
             f"config.json: {mixer.heads} heads of {mixer.head_dim} elements are not 'expand' times "
             f"'hidden_size', {inner}"
         )
+    return all_mix(config, mixer)
+
+
+def all_mix(config: Mapping[str, Any], mixer: Mixer) -> Traits:
+    """The traits of a model all of whose layers are the ``mixer`` alone."""
+    require(config, "hidden_act", "silu", "swish")
+    layers = layer_count(config)
     lone: list[Literal["mixes", "feeds"]] = ["mixes"] * layers
     return Traits(
         names=ONE_BLOCK,
         layers=(mixer.keeps,) * layers,
         mixers=(mixer,) * layers,
         lone=tuple(lone),
-        **one_block(config),
+        **_one_block(config),
     )
 
 
@@ -113,7 +121,7 @@ def nemotron_h(config: Mapping[str, Any]) -> Traits:
         out_bias=bias,
         mlp_bias=bool(config.get("mlp_bias")),
         rotary=(None,) * len(kinds),
-        **one_block(config) | {"activation": activation(config.get("mlp_hidden_act") or "relu2")},
+        **_one_block(config) | {"activation": activation(config.get("mlp_hidden_act") or "relu2")},
     )
 
 
@@ -156,11 +164,5 @@ def _own_mixer(config: Mapping[str, Any], heads: str, dim: str, bias: str) -> St
     )
 
 
-def one_block(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Traits that these models spell as others do, but for their epsilon."""
+def _one_block(config: Mapping[str, Any]) -> dict[str, Any]:
     return common(config) | {"epsilon": number(config, "layer_norm_epsilon", 1e-5)}
-
-
-def _depth(config: Mapping[str, Any]) -> int:
-    require(config, "hidden_act", "silu", "swish")
-    return layer_count(config)

@@ -13,34 +13,18 @@ ENDINGS = (
 
 MISSING: dict[str, frozenset[str]] = {
     "needs other layers with a recurrent state (RWKV, xLSTM)": frozenset(
-        """
-        Qwen4Exp RecurrentGemma Rwkv Zamba Zamba2 xLSTM
-        """.split()
+        {"Qwen4Exp", "RecurrentGemma", "Rwkv", "Zamba", "Zamba2", "xLSTM"}
     ),
     "needs an index of keys, which finds those that a query sees": frozenset(
-        """
-        DeepseekV32 DeepseekV4 GlmMoeDsa MistralLarge4
-        """.split()
+        {"DeepseekV32", "DeepseekV4", "GlmMoeDsa", "MistralLarge4"}
     ),
     "needs another latent attention, or experts that compute nothing": frozenset(
-        """
-        AXK1 AXK2 Dots3Note HYV4 LongcatFlash
-        """.split()
+        {"AXK1", "AXK2", "Dots3Note", "HYV4", "LongcatFlash"}
     ),
-    "needs four hidden states a token": frozenset(
-        """
-        Gemma3n
-        """.split()
-    ),
-    "needs values of another width than keys": frozenset(
-        """
-        MiMoV2Flash
-        """.split()
-    ),
+    "needs four hidden states a token": frozenset({"Gemma3n"}),
+    "needs values of another width than keys": frozenset({"MiMoV2Flash"}),
     "needs positions that are computed as waves, or added to scores": frozenset(
-        """
-        Bloom CTRL Mpt XGLM
-        """.split()
+        {"Bloom", "CTRL", "Mpt", "XGLM"}
     ),
     "is an encoder, or reads one": frozenset(
         """

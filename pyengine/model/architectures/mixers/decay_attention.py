@@ -15,8 +15,8 @@ from pyengine.model.architectures.blocks import Block
 from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.heads import by_kind
 from pyengine.model.architectures.mixers.mixer import Workshop
-from pyengine.model.architectures.parts import Activation, Linear, Norm, Parts, Step
-from pyengine.model.architectures.state_parts import DecaySum, Recurrence
+from pyengine.model.architectures.parts import Activation, Step
+from pyengine.model.architectures.state_parts import DecaySum
 from pyengine.model.cache_layers import State
 
 
@@ -63,8 +63,8 @@ class DecayAttention:
         qkv = weights.outputs({f"{start}qkv_proj.weight": 3 * width}, hidden)
         # Of each head the file has its query, its key and its value; the sum takes values first.
         by_kind_order = by_kind(heads, (self.head_dim,) * 3).reshape(3, -1)[::-1].reshape(-1)
-        gates = weights.outputs({f"{start}output_gate.weight": width}, hidden)
-        norm = weights.vector(f"{start}norm.weight", width)
+        to_vkq = parts.linear(qkv.reordered(by_kind_order))
+        to_gates = parts.linear(weights.outputs({f"{start}output_gate.weight": width}, hidden))
         rule = DecaySum(
             heads=heads,
             groups=heads,
@@ -72,45 +72,23 @@ class DecayAttention:
             value_dim=self.head_dim,
             rate=np.array(self.rates, np.float32),
         )
-        return DecayAttentionBlock(
-            parts,
-            self.activation,
-            parts.linear(qkv.reordered(by_kind_order)),
-            parts.linear(gates),
-            workshop.states.decay_sum(layer, rule),
-            parts.norm(norm, self.epsilon),
-            parts.linear(weights.inputs(f"{start}out_proj.weight", hidden, width), reduce=True),
-            workshop.buffer("before the activation", 3 * width // ranks),
-            workshop.buffer("values, keys and queries", 3 * width // ranks),
-            workshop.buffer("gates of the mixer", width // ranks),
-            workshop.buffer("mixed", width // ranks),
-            workshop.buffer("normalized", width // ranks),
-        )
+        recur = workshop.states.decay_sum(layer, rule)
+        norm = parts.norm(weights.vector(f"{start}norm.weight", width), self.epsilon)
+        back = weights.inputs(f"{start}out_proj.weight", hidden, width)
+        project = parts.linear(back, reduce=True)
+        raw = workshop.buffer("before the activation", 3 * width // ranks)
+        vkq = workshop.buffer("values, keys and queries", 3 * width // ranks)
+        gates = workshop.buffer("gates of the mixer", width // ranks)
+        mixed = workshop.buffer("mixed", width // ranks)
+        normed = workshop.buffer("normalized", width // ranks)
 
+        def mix(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+            to_vkq(x, raw, tokens)
+            to_gates(x, gates, tokens)
+            parts.activate(self.activation, raw, vkq, tokens)
+            recur(step, vkq, (), mixed, tokens)
+            norm(mixed, None, normed, tokens)
+            parts.gate(normed, gates, tokens)
+            project(normed, out, tokens)
 
-@dataclass(frozen=True)
-class DecayAttentionBlock:
-    """See the module. Its buffers are shared by all layers."""
-
-    parts: Parts
-    activation: Activation
-    to_vkq: Linear
-    to_gates: Linear
-    recur: Recurrence
-    norm: Norm
-    out: Linear
-    raw: Buffer
-    vkq: Buffer
-    gates: Buffer
-    mixed: Buffer
-    normed: Buffer
-
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """[tokens, hidden] -> ``out`` [tokens, hidden]."""
-        self.to_vkq(x, self.raw, tokens)
-        self.to_gates(x, self.gates, tokens)
-        self.parts.activate(self.activation, self.raw, self.vkq, tokens)
-        self.recur(step, self.vkq, (), self.mixed, tokens)
-        self.norm(self.mixed, None, self.normed, tokens)
-        self.parts.gate(self.normed, self.gates, tokens)
-        self.out(self.normed, out, tokens)
+        return mix

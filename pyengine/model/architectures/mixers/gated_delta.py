@@ -15,12 +15,9 @@ from pyengine.model.architectures.blocks import Block
 from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.heads import by_kind
 from pyengine.model.architectures.mixers.mixer import Workshop
-from pyengine.model.architectures.parts import Linear, Step
+from pyengine.model.architectures.parts import Step
 from pyengine.model.architectures.state_parts import (
-    Convolution,
     DeltaRule,
-    GatedNorm,
-    Recurrence,
 )
 from pyengine.model.cache_layers import State
 from pyengine.model.weights.matrix import Matrix
@@ -108,7 +105,8 @@ class GatedDelta:
         start = f"{start}linear_attn."
         widths = self._keys, self._keys, self._values
         weight, ba = self._weights(workshop, start)
-        qkv, gates = workshop.linears(weight, (sum(widths), self._values))
+        to_qkv, to_gates = workshop.linears(weight, (sum(widths), self._values))
+        to_ba = parts.linear(ba)
         channels, values, heads = sum(widths) // ranks, self._values // ranks, self.value_heads
         rule = DeltaRule(
             key_heads=self.key_heads // ranks,
@@ -119,27 +117,32 @@ class GatedDelta:
             bias=workshop.numbers(f"{start}dt_bias", heads),
             strength=self.strength,
         )
-        filters = workshop.filters(
-            [f"{start}{name}" for name in self.names.convolution], widths, self.kernel
+        recur = workshop.states.delta_rule(layer, rule)
+        names = [f"{start}{name}" for name in self.names.convolution]
+        filters = workshop.filters(names, widths, self.kernel)
+        convolve = workshop.states.convolution(layer, filters, None, "silu")
+        weight_of_norm = weights.vector(f"{start}{self.names.norm}.weight", self.value_dim)
+        norm = parts.gated_norm(
+            np.tile(weight_of_norm, heads // ranks), self.epsilon, self.value_dim, gate_first=False
         )
-        norm = weights.vector(f"{start}{self.names.norm}.weight", self.value_dim)
-        out = weights.inputs(f"{start}{self.names.out}.weight", workshop.hidden, self._values)
-        return GatedDeltaBlock(
-            qkv,
-            parts.linear(ba),
-            gates,
-            workshop.states.convolution(layer, filters, None, "silu"),
-            workshop.states.delta_rule(layer, rule),
-            parts.gated_norm(
-                np.tile(norm, heads // ranks), self.epsilon, self.value_dim, gate_first=False
-            ),
-            parts.linear(out, reduce=True),
-            workshop.buffer("before the convolution", channels),
-            workshop.buffer("behind the convolution", channels),
-            workshop.buffer("b and a", 2 * heads // ranks),
-            workshop.buffer("gates of the mixer", values),
-            workshop.buffer("mixed", values),
-        )
+        back = weights.inputs(f"{start}{self.names.out}.weight", workshop.hidden, self._values)
+        project = parts.linear(back, reduce=True)
+        raw = workshop.buffer("before the convolution", channels)
+        qkv = workshop.buffer("behind the convolution", channels)
+        both = workshop.buffer("b and a", 2 * heads // ranks)
+        gates = workshop.buffer("gates of the mixer", values)
+        mixed = workshop.buffer("mixed", values)
+
+        def mix(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+            to_qkv(x, raw, tokens)
+            to_ba(x, both, tokens)
+            to_gates(x, gates, tokens)
+            convolve(step, raw, qkv, tokens)
+            recur(step, qkv, (both,), mixed, tokens)
+            norm(mixed, gates, tokens)
+            project(mixed, out, tokens)
+
+        return mix
 
     def _weights(self, workshop: Workshop, start: str) -> tuple[Matrix, Matrix]:
         """From hidden states to queries, keys, values and gates; and to ``b`` and ``a``."""
@@ -163,31 +166,3 @@ class GatedDelta:
         rows = dict(zip(names.qkv, (keys, keys, values), strict=True))
         by_name = {f"{start}{name}.weight": count for name, count in rows.items()}
         return weights.outputs(by_name | gates, hidden), weights.outputs(ba, hidden)
-
-
-@dataclass(frozen=True)
-class GatedDeltaBlock:
-    """See the module. Its buffers are shared by all layers."""
-
-    to_qkv: Linear
-    to_ba: Linear
-    to_gates: Linear
-    convolve: Convolution
-    recur: Recurrence
-    norm: GatedNorm
-    out: Linear
-    raw: Buffer
-    qkv: Buffer
-    ba: Buffer
-    gates: Buffer
-    mixed: Buffer
-
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """[tokens, hidden] -> ``out`` [tokens, hidden]."""
-        self.to_qkv(x, self.raw, tokens)
-        self.to_ba(x, self.ba, tokens)
-        self.to_gates(x, self.gates, tokens)
-        self.convolve(step, self.raw, self.qkv, tokens)
-        self.recur(step, self.qkv, (self.ba,), self.mixed, tokens)
-        self.norm(self.mixed, self.gates, tokens)
-        self.out(self.mixed, out, tokens)

@@ -19,10 +19,7 @@ from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.mixers.mixer import Workshop
 from pyengine.model.architectures.parts import Linear, Step
 from pyengine.model.architectures.state_parts import (
-    Convolution,
     DeltaRule,
-    GatedNorm,
-    Recurrence,
 )
 from pyengine.model.cache_layers import State
 
@@ -81,9 +78,13 @@ class KimiDelta:
         start, hidden, all_of_it = f"{start}{self.start}", workshop.hidden, self._width
         heads, width = self.heads // ranks, all_of_it // ranks
         qkv = {f"{start}{kind}_proj.weight": all_of_it for kind in KINDS}
+        to_qkv = parts.linear(weights.outputs(qkv, hidden))
+        to_b = parts.linear(weights.outputs({f"{start}b_proj.weight": self.heads}, hidden))
+        to_decays, to_gates = (self._wide(workshop, f"{start}{kind}_") for kind in "fg")
         filters = workshop.filters(
             [f"{start}{kind}_conv1d" for kind in KINDS], (all_of_it,) * 3, self.kernel
         )
+        convolve = workshop.states.convolution(layer, filters, None, "silu")
         rule = DeltaRule(
             key_heads=heads,
             value_heads=heads,
@@ -93,31 +94,29 @@ class KimiDelta:
             bias=workshop.numbers(f"{start}dt_bias[:]", all_of_it),
             bound=self.bound,
         )
-        norm = weights.vector(f"{start}o_norm.weight", self.head_dim)
-        return KimiDeltaBlock(
-            parts.linear(weights.outputs(qkv, hidden)),
-            parts.linear(weights.outputs({f"{start}b_proj.weight": self.heads}, hidden)),
-            self._wide(workshop, f"{start}f_"),
-            self._wide(workshop, f"{start}g_"),
-            workshop.states.convolution(layer, filters, None, "silu"),
-            workshop.states.delta_rule(layer, rule),
-            parts.gated_norm(
-                np.tile(norm, heads),
-                self.epsilon,
-                self.head_dim,
-                gate_first=False,
-                function="sigmoid",
-            ),
-            parts.linear(
-                weights.inputs(f"{start}{self.out}.weight", hidden, all_of_it), reduce=True
-            ),
-            workshop.buffer("before the convolution", 3 * width),
-            workshop.buffer("behind the convolution", 3 * width),
-            workshop.buffer("b", heads),
-            workshop.buffer("decays", width),
-            workshop.buffer("gates of the mixer", width),
-            workshop.buffer("mixed", width),
+        recur = workshop.states.delta_rule(layer, rule)
+        weight = np.tile(weights.vector(f"{start}o_norm.weight", self.head_dim), heads)
+        norm = parts.gated_norm(
+            weight, self.epsilon, self.head_dim, gate_first=False, function="sigmoid"
         )
+        back = weights.inputs(f"{start}{self.out}.weight", hidden, all_of_it)
+        project = parts.linear(back, reduce=True)
+        raw = workshop.buffer("before the convolution", 3 * width)
+        read = workshop.buffer("behind the convolution", 3 * width)
+        b, decays = workshop.buffer("b", heads), workshop.buffer("decays", width)
+        gates, mixed = workshop.buffer("gates of the mixer", width), workshop.buffer("mixed", width)
+
+        def mix(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+            to_qkv(x, raw, tokens)
+            to_b(x, b, tokens)
+            to_decays(x, decays, tokens)
+            to_gates(x, gates, tokens)
+            convolve(step, raw, read, tokens)
+            recur(step, read, (b, decays), mixed, tokens)
+            norm(mixed, gates, tokens)
+            project(mixed, out, tokens)
+
+        return mix
 
     def _wide(self, workshop: Workshop, start: str) -> "Linear | Narrow":
         """From hidden states to a number for each element of the heads."""
@@ -147,34 +146,3 @@ class Narrow:
         """[tokens, hidden] -> ``out`` [tokens, width]."""
         self.first(x, self.between, tokens)
         self.second(self.between, out, tokens)
-
-
-@dataclass(frozen=True)
-class KimiDeltaBlock:
-    """See the module. Its buffers are shared by all layers."""
-
-    to_qkv: Linear
-    to_b: Linear
-    to_decays: Linear | Narrow
-    to_gates: Linear | Narrow
-    convolve: Convolution
-    recur: Recurrence
-    norm: GatedNorm
-    out: Linear
-    raw: Buffer
-    qkv: Buffer
-    b: Buffer
-    decays: Buffer
-    gates: Buffer
-    mixed: Buffer
-
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """[tokens, hidden] -> ``out`` [tokens, hidden]."""
-        self.to_qkv(x, self.raw, tokens)
-        self.to_b(x, self.b, tokens)
-        self.to_decays(x, self.decays, tokens)
-        self.to_gates(x, self.gates, tokens)
-        self.convolve(step, self.raw, self.qkv, tokens)
-        self.recur(step, self.qkv, (self.b, self.decays), self.mixed, tokens)
-        self.norm(self.mixed, self.gates, tokens)
-        self.out(self.mixed, out, tokens)

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from pyengine.model.architectures.blocks import Block, OutputGates
 from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.heads import Order, by_kind, head_order
-from pyengine.model.architectures.latent_parts import HeadLinear, LatentHeads
-from pyengine.model.architectures.latent_parts import LatentAttention as Attend
+from pyengine.model.architectures.latent_parts import LatentHeads
 from pyengine.model.architectures.mixers.mixer import Workshop
 from pyengine.model.architectures.parts import Linear, Norm, Step
 from pyengine.model.architectures.temperatures import Temperatures
@@ -88,31 +87,36 @@ class LatentAttention:
         """See :class:`Mixer`."""
         start, parts, weights = f"{start}{self.start}", workshop.parts, workshop.weights
         heads, hidden = self.heads // workshop.ranks, workshop.hidden
-        low, queries = self._queries(workshop, start, heads)
-        keys, values = self._heads(workshop, start, heads)
-        width = self.heads * self.value_dim
-        out = weights.inputs(f"{start}{self.out}.weight", hidden, width)
-        bias = weights.vector(f"{start}{self.out}.bias", hidden) if self.bias else None
+        low, to_queries = self._queries(workshop, start, heads)
+        to_latents = self._latents(workshop, start)
+        for_keys, for_values = self._heads(workshop, start, heads)
+        absorb, to_values = parts.linear_by_head(for_keys), parts.linear_by_head(for_values)
+        attend = workshop.latents.attention(layer, self._attention(workshop, layer, start, heads))
         gates: tuple[OutputGates, ...] = ()
         if self.gate is not None:
             gate = weights.outputs({f"{start}{self.gate}.weight": self.heads}, hidden)
             gates = (OutputGates(parts.linear(gate), parts, workshop.buffer("gates", heads)),)
-        return LatentBlock(
-            low,
-            queries,
-            self._latents(workshop, start),
-            parts.linear_by_head(keys),
-            workshop.latents.attention(layer, self._attention(workshop, layer, start, heads)),
-            heads * self.plain,
-            parts.linear_by_head(values),
-            gates,
-            parts.linear(out, bias, reduce=True),
-            workshop.buffer("queries", heads * (self.plain + self.rotated)),
-            workshop.buffer("latents and rotated keys", self.rank + self.rotated),
-            workshop.buffer("absorbed queries", heads * self.rank),
-            workshop.buffer("attended latents", heads * self.rank),
-            workshop.buffer("attended values", width // workshop.ranks),
-        )
+        width, column = self.heads * self.value_dim, heads * self.plain
+        back = weights.inputs(f"{start}{self.out}.weight", hidden, width)
+        bias = weights.vector(f"{start}{self.out}.bias", hidden) if self.bias else None
+        project = parts.linear(back, bias, reduce=True)
+        queries = workshop.buffer("queries", heads * (self.plain + self.rotated))
+        latents = workshop.buffer("latents and rotated keys", self.rank + self.rotated)
+        absorbed = workshop.buffer("absorbed queries", heads * self.rank)
+        attended = workshop.buffer("attended latents", heads * self.rank)
+        values = workshop.buffer("attended values", width // workshop.ranks)
+
+        def mix(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+            to_queries(x if low is None else low(x, tokens), queries, tokens)
+            to_latents(x, latents, tokens)
+            absorb(queries, absorbed, tokens)
+            attend(step, absorbed, queries, column, latents, attended, tokens)
+            to_values(attended, values, tokens)
+            for gate in gates:
+                gate(x, values, tokens)
+            project(values, out, tokens)
+
+        return mix
 
     def _attention(self, workshop: Workshop, layer: int, start: str, heads: int) -> LatentHeads:
         norm = workshop.weights.vector(f"{start}kv_a_layernorm.weight", self.rank)
@@ -186,37 +190,3 @@ class LowQueries:
         self.linear(x, self.raw, tokens)
         self.norm(self.raw, None, self.normed, tokens)
         return self.normed
-
-
-@dataclass(frozen=True)
-class LatentBlock:
-    """See the module. Its buffers are shared by all layers."""
-
-    low: LowQueries | None
-    to_queries: Linear
-    to_latents: Linear
-    absorb: HeadLinear
-    attend: Attend
-    column: int
-    to_values: HeadLinear
-    gates: tuple[OutputGates, ...]
-    out: Linear
-    queries: Buffer
-    latents: Buffer
-    absorbed: Buffer
-    attended: Buffer
-    values: Buffer
-
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """[tokens, hidden] -> ``out`` [tokens, hidden]."""
-        low = x if self.low is None else self.low(x, tokens)
-        self.to_queries(low, self.queries, tokens)
-        self.to_latents(x, self.latents, tokens)
-        self.absorb(self.queries, self.absorbed, tokens)
-        self.attend(
-            step, self.absorbed, self.queries, self.column, self.latents, self.attended, tokens
-        )
-        self.to_values(self.attended, self.values, tokens)
-        for gate in self.gates:
-            gate(x, self.values, tokens)
-        self.out(self.values, out, tokens)

@@ -97,7 +97,7 @@ class Mixer(Protocol):
         """What ranks divide among them, by its name in errors."""
 
     def block(self, workshop: Workshop, layer: int, start: str) -> Block:
-        """The block of a layer, whose names begin with ``start``.
+        """The block of a layer, whose names begin with ``start``; layers share its buffers.
 
         Raises:
             ModelLoadError: Weights are missing.

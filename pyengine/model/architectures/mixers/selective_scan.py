@@ -23,7 +23,7 @@ from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.mixers.mixer import Workshop
 from pyengine.model.architectures.mixers.state_space import SiluGates
 from pyengine.model.architectures.parts import Linear, Norm, Step
-from pyengine.model.architectures.state_parts import Convolution, DecaySum, Recurrence
+from pyengine.model.architectures.state_parts import DecaySum
 from pyengine.model.cache_layers import State
 from pyengine.model.weights.matrix import Matrix
 
@@ -81,15 +81,23 @@ class SelectiveScan:
         biases: list[NDArray[Any] | None] = [None, None]
         if self.bias:
             biases = list(np.split(weights.fused_vector(f"{start}in_proj.bias", both), 2))
+        to_values, to_gates = map(parts.linear, halves, biases)
+        bias = {f"{start}conv1d.bias": self.channels}
+        convolve = workshop.states.convolution(
+            layer,
+            workshop.filters([f"{start}conv1d"], (self.channels,), self.kernel),
+            weights.vectors(bias) if self.convolution_bias else None,
+            "silu",
+        )
         made_of = weights.inputs(
             f"{start}x_proj.weight", self.rank + 2 * self.size, self.channels
         ).split([self.rank, self.size, self.size])
-        kinds = zip(("dt", "b", "c"), made_of, strict=True)
-        steps = weights.outputs({f"{start}dt_proj.weight": self.channels}, self.rank)
-        out = weights.inputs(f"{start}out_proj.weight", hidden, self.channels)
-        out_bias = weights.vector(f"{start}out_proj.bias", hidden) if self.bias else None
-        filters = workshop.filters([f"{start}conv1d"], (self.channels,), self.kernel)
-        bias = {f"{start}conv1d.bias": self.channels}
+        made = [
+            self._made(workshop, f"{start}{kind}_layernorm", each)
+            for kind, each in zip(("dt", "b", "c"), made_of, strict=True)
+        ]
+        steps = {f"{start}dt_proj.weight": self.channels}
+        to_steps = parts.linear(weights.outputs(steps, self.rank))
         rule = DecaySum(
             heads=channels,
             groups=1,
@@ -99,23 +107,25 @@ class SelectiveScan:
             bias=workshop.numbers(f"{start}dt_proj.bias", self.channels),
             skip=workshop.numbers(f"{start}D", self.channels),
         )
-        return SelectiveScanBlock(
-            parts.linear(halves[0], biases[0]),
-            parts.linear(halves[1], biases[1]),
-            workshop.states.convolution(
-                layer, filters, weights.vectors(bias) if self.convolution_bias else None, "silu"
-            ),
-            [self._made(workshop, f"{start}{kind}_layernorm", each) for kind, each in kinds],
-            parts.linear(steps),
-            workshop.states.decay_sum(layer, rule),
-            SiluGates(parts, workshop.buffer("activated gates", channels)),
-            parts.linear(out, out_bias, reduce=True),
-            workshop.buffer("before the convolution", channels),
-            workshop.buffer("behind the convolution", channels),
-            workshop.buffer("steps", channels),
-            workshop.buffer("gates of the mixer", channels),
-            workshop.buffer("mixed", channels),
-        )
+        recur = workshop.states.decay_sum(layer, rule)
+        gate = SiluGates(parts, workshop.buffer("activated gates", channels))
+        back = weights.inputs(f"{start}out_proj.weight", hidden, self.channels)
+        back_bias = weights.vector(f"{start}out_proj.bias", hidden) if self.bias else None
+        project = parts.linear(back, back_bias, reduce=True)
+        buffers = "before the convolution", "values", "steps", "gates of the mixer", "mixed"
+        raw, values, wide, gates, mixed = (workshop.buffer(use, channels) for use in buffers)
+
+        def mix(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+            to_values(x, raw, tokens)
+            to_gates(x, gates, tokens)
+            convolve(step, raw, values, tokens)
+            low, keys, queries = (each(values, tokens) for each in made)
+            to_steps(low, wide, tokens)
+            recur(step, values, (wide, keys, queries), mixed, tokens)
+            gate(mixed, gates, tokens)
+            project(mixed, out, tokens)
+
+        return mix
 
     def _made(self, workshop: Workshop, name: str, weight: Matrix) -> "Made":
         """What makes something of values: a rank has a share of these, and the sum of all."""
@@ -148,33 +158,3 @@ class Made:
         for norm in self.norms:
             norm(self.raw, None, self.out, tokens)
         return self.out
-
-
-@dataclass(frozen=True)
-class SelectiveScanBlock:
-    """See the module. Its buffers are shared by all layers."""
-
-    to_values: Linear
-    to_gates: Linear
-    convolve: Convolution
-    made: list[Made]
-    to_steps: Linear
-    recur: Recurrence
-    gate: SiluGates
-    out: Linear
-    raw: Buffer
-    values: Buffer
-    steps: Buffer
-    gates: Buffer
-    mixed: Buffer
-
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """[tokens, hidden] -> ``out`` [tokens, hidden]."""
-        self.to_values(x, self.raw, tokens)
-        self.to_gates(x, self.gates, tokens)
-        self.convolve(step, self.raw, self.values, tokens)
-        low, keys, queries = (each(self.values, tokens) for each in self.made)
-        self.to_steps(low, self.steps, tokens)
-        self.recur(step, self.values, (self.steps, keys, queries), self.mixed, tokens)
-        self.gate(self.mixed, self.gates, tokens)
-        self.out(self.mixed, out, tokens)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pyengine.model.architectures.blocks import Block
 from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.mixers.mixer import Workshop
-from pyengine.model.architectures.parts import Linear, Parts, Step
-from pyengine.model.architectures.state_parts import Convolution
+from pyengine.model.architectures.parts import Step
 from pyengine.model.cache_layers import State
 
 
@@ -46,46 +45,28 @@ class ShortConvolution:
         hidden, width = self.channels, self.channels // workshop.ranks
         widths = hidden, hidden, hidden
         given = weights.fused(f"{start}in_proj.weight", widths, hidden)
-        gates, inputs = given.split([2 * width, width])
-        out = weights.inputs(f"{start}out_proj.weight", hidden, hidden)
-        biases = filter_bias = out_bias = None
+        biases = filter_bias = back_bias = None
         if self.bias:
             biases = weights.fused_vector(f"{start}in_proj.bias", widths)
             filter_bias = weights.vectors({f"{start}conv.bias": hidden})
-            out_bias = weights.vector(f"{start}out_proj.bias", hidden)
+            back_bias = weights.vector(f"{start}out_proj.bias", hidden)
+        both, one = given.split([2 * width, width])
+        to_gates = parts.linear(both, None if biases is None else biases[: 2 * width])
+        to_inputs = parts.linear(one, None if biases is None else biases[2 * width :])
         filters = workshop.filters([f"{start}conv"], (hidden,), self.kernel)
-        return ShortConvolutionBlock(
-            parts,
-            parts.linear(gates, None if biases is None else biases[: 2 * width]),
-            parts.linear(inputs, None if biases is None else biases[2 * width :]),
-            workshop.states.convolution(layer, filters, filter_bias, None),
-            parts.linear(out, out_bias, reduce=True),
-            width,
-            workshop.buffer("B and C", 2 * width),
-            workshop.buffer("before the convolution", width),
-            workshop.buffer("behind the convolution", width),
-        )
+        convolve = workshop.states.convolution(layer, filters, filter_bias, None)
+        back = weights.inputs(f"{start}out_proj.weight", hidden, hidden)
+        project = parts.linear(back, back_bias, reduce=True)
+        gates = workshop.buffer("B and C", 2 * width)
+        inputs = workshop.buffer("before the convolution", width)
+        convolved = workshop.buffer("behind the convolution", width)
 
+        def mix(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+            to_gates(x, gates, tokens)
+            to_inputs(x, inputs, tokens)
+            parts.multiply(inputs, gates, 0, tokens)
+            convolve(step, inputs, convolved, tokens)
+            parts.multiply(convolved, gates, width, tokens)
+            project(convolved, out, tokens)
 
-@dataclass(frozen=True)
-class ShortConvolutionBlock:
-    """See the module. Its buffers are shared by all layers."""
-
-    parts: Parts
-    to_gates: Linear
-    to_inputs: Linear
-    convolve: Convolution
-    out: Linear
-    width: int
-    gates: Buffer
-    inputs: Buffer
-    convolved: Buffer
-
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """[tokens, hidden] -> ``out`` [tokens, hidden]."""
-        self.to_gates(x, self.gates, tokens)
-        self.to_inputs(x, self.inputs, tokens)
-        self.parts.multiply(self.inputs, self.gates, 0, tokens)
-        self.convolve(step, self.inputs, self.convolved, tokens)
-        self.parts.multiply(self.convolved, self.gates, self.width, tokens)
-        self.out(self.convolved, out, tokens)
+        return mix

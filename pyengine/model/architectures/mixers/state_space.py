@@ -17,12 +17,11 @@ import numpy as np
 from pyengine.model.architectures.blocks import Block
 from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.mixers.mixer import Workshop
-from pyengine.model.architectures.parts import SILU, Linear, Parts, Step
+from pyengine.model.architectures.parts import SILU, Parts, Step
 from pyengine.model.architectures.state_parts import (
     Convolution,
     DecaySum,
     GatedNorm,
-    Recurrence,
 )
 from pyengine.model.cache_layers import State
 
@@ -117,11 +116,10 @@ class StateSpace:
                 weights.fused_vector(f"{start}in_proj.bias", widths), np.cumsum(cuts)[:-1]
             )
         )
-        gates, given, steps = (
-            parts.linear(matrix, bias) for matrix, bias in zip(matrices, biases, strict=True)
-        )
-        out = weights.inputs(f"{start}out_proj.weight", hidden, self._inner)
-        out_bias = weights.vector(f"{start}out_proj.bias", hidden) if self.bias else None
+        to_gates, to_inputs, to_steps = map(parts.linear, matrices, biases)
+        back = weights.inputs(f"{start}out_proj.weight", hidden, self._inner)
+        back_bias = weights.vector(f"{start}out_proj.bias", hidden) if self.bias else None
+        project = parts.linear(back, back_bias, reduce=True)
         rule = DecaySum(
             heads=self.heads // ranks,
             groups=self.groups // ranks,
@@ -131,21 +129,27 @@ class StateSpace:
             bias=workshop.numbers(f"{start}dt_bias", self.heads),
             skip=workshop.numbers(f"{start}D", self.heads),
         )
-        return StateSpaceBlock(
-            gates,
-            given,
-            steps,
-            self._scaled(parts),
-            self._convolution(workshop, layer, start, channels),
-            workshop.states.decay_sum(layer, rule),
-            self._gating(workshop, start, inner),
-            parts.linear(out, out_bias, reduce=True),
-            workshop.buffer("gates of the mixer", inner),
-            workshop.buffer("before the convolution", cuts[1]),
-            workshop.buffer("behind the convolution", cuts[1]),
-            workshop.buffer("steps", cuts[2]),
-            workshop.buffer("mixed", inner),
-        )
+        recur = workshop.states.decay_sum(layer, rule)
+        scale_gates, scale_steps = self._scaled(parts)
+        convolve = self._convolution(workshop, layer, start, channels)
+        norm = self._gating(workshop, start, inner)
+        gates = workshop.buffer("gates of the mixer", inner)
+        raw = workshop.buffer("before the convolution", cuts[1])
+        vkq = workshop.buffer("behind the convolution", cuts[1])
+        steps, mixed = workshop.buffer("steps", cuts[2]), workshop.buffer("mixed", inner)
+
+        def mix(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+            to_gates(x, gates, tokens)
+            to_inputs(x, raw, tokens)
+            to_steps(x, steps, tokens)
+            scale_gates(gates, tokens)
+            scale_steps(steps, tokens)
+            convolve(step, raw, vkq, tokens)
+            recur(step, vkq, (steps,), mixed, tokens)
+            norm(mixed, gates, tokens)
+            project(mixed, out, tokens)
+
+        return mix
 
     def _convolution(
         self, workshop: Workshop, layer: int, start: str, channels: tuple[int, ...]
@@ -198,35 +202,3 @@ class SiluGates:
         """X * silu(gates), in place."""
         self.parts.activate(SILU, gates, self.activated, rows)
         self.parts.multiply(x, self.activated, 0, rows)
-
-
-@dataclass(frozen=True)
-class StateSpaceBlock:
-    """See the module. Its buffers are shared by all layers."""
-
-    to_gates: Linear
-    to_inputs: Linear
-    to_steps: Linear
-    scaled: tuple[Scaled, Scaled]
-    convolve: Convolution
-    recur: Recurrence
-    norm: GatedNorm
-    out: Linear
-    gates: Buffer
-    raw: Buffer
-    vkq: Buffer
-    steps: Buffer
-    mixed: Buffer
-
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """[tokens, hidden] -> ``out`` [tokens, hidden]."""
-        self.to_gates(x, self.gates, tokens)
-        self.to_inputs(x, self.raw, tokens)
-        self.to_steps(x, self.steps, tokens)
-        scale_gates, scale_steps = self.scaled
-        scale_gates(self.gates, tokens)
-        scale_steps(self.steps, tokens)
-        self.convolve(step, self.raw, self.vkq, tokens)
-        self.recur(step, self.vkq, (self.steps,), self.mixed, tokens)
-        self.norm(self.mixed, self.gates, tokens)
-        self.out(self.mixed, out, tokens)

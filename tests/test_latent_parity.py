@@ -13,7 +13,7 @@ import torch
 
 from pyengine import AsyncEngine, Completion, SamplingParams
 from pyengine.distributed.parallel_runner import ParallelRunner
-from pyengine.errors import ModelLoadError
+from pyengine.errors import InvalidRequestError, ModelLoadError
 from pyengine.model.spec import describe
 from pyengine.settings.config import EngineConfig
 from tests.distributed.thread_ranks import thread_runner
@@ -204,9 +204,17 @@ def test_a_token_of_v2_lite_takes_1152_bytes_a_layer(
     assert info.block_bytes == bytes_of_all * info.block_size * own["num_hidden_layers"]
 
 
-@pytest.mark.parametrize("name", ["DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"])
-def test_an_index_of_keys_is_refused_by_its_name(name: str, tmp_path: Path) -> None:
+async def test_an_index_of_keys_bounds_the_context(tmp_path: Path) -> None:
+    kind, own = LATENTS["deepseek-v3.2"]
+    random_model(tmp_path, kind, **own | {"index_topk": 64})
+    assert describe(EngineConfig(model=str(tmp_path), device="cpu")).info.max_context == 64
+    async with AsyncEngine(tmp_path, **SETTINGS) as engine:
+        with pytest.raises(InvalidRequestError, match="64"):
+            await engine.generate([1] * 65, RULES)
+
+
+def test_a_longer_index_of_keys_is_refused_by_its_name(tmp_path: Path) -> None:
     kind, own = LATENTS["deepseek-v3"]
-    kind(vocab_size=300, architectures=[name], **own).save_pretrained(tmp_path)
+    kind(vocab_size=300, architectures=["DeepseekV4ForCausalLM"], **own).save_pretrained(tmp_path)
     with pytest.raises(ModelLoadError, match="an index of keys"):
         describe(EngineConfig(model=str(tmp_path), device="cpu"))

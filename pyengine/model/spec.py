@@ -222,6 +222,7 @@ def _read(folder: Path, name: str, config: EngineConfig) -> tuple[ModelInfo, dic
     layers = traits.layers or keys_of_layers(model)
     attends = any(isinstance(layer, Latent) or keys_of(layer) for layer in layers)
     context = max_positions(model, number("max_position_embeddings", 2048))
+    context = min(context, traits.most_tokens or context)
     if not config.device_spec.computes:
         # It has no positions that a model was made for.
         context = config.max_context or context

@@ -6,7 +6,9 @@ import transformers
 from transformers import (
     DeepseekV2Config,
     DeepseekV3Config,
+    DeepseekV32Config,
     Glm4MoeLiteConfig,
+    GlmMoeDsaConfig,
     Kimi_K25Config,
     MiniCPM3Config,
     Mistral3Config,
@@ -42,6 +44,7 @@ YARN: dict[str, Any] = {
     "mscale": 0.7,
     "mscale_all_dim": 1.3,
 }
+INDEX: dict[str, Any] = {"index_topk": 512, "index_n_heads": 2, "index_head_dim": 16}
 LATENTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "deepseek-v2-lite": (
         DeepseekV2Config,
@@ -77,6 +80,11 @@ LATENTS: dict[str, tuple[Any, dict[str, Any]]] = {
             "topk_group": 1,
         },
     ),
+    "deepseek-v3.2": (
+        DeepseekV32Config,
+        HEADS | EXPERTS | INDEX | {"n_group": 4, "topk_group": 2, "rope_parameters": YARN},
+    ),
+    "glm 5": (GlmMoeDsaConfig, HEADS | EXPERTS | INDEX | {"n_group": 1, "topk_group": 1}),
     "glm 4.7 flash": (
         Glm4MoeLiteConfig,
         {k: v for k, v in (HEADS | EXPERTS).items() if k != "first_k_dense_replace"},

@@ -7,6 +7,8 @@ LEFT_ALONE = frozenset(
     # What no forward pass of a decoder depends on, and what says which decoder it is.
     "_name_or_path architectures bos_token_id dtype eos_token_id initializer_range model_type "
     "pad_token_id torch_dtype transformers_version use_cache is_decoder id2label label2id "
+    # Initial values: transformers makes some anew of what it loaded, and bounds prompts' steps.
+    "rescale_prenorm_residual time_step_min time_step_max time_step_floor "
     "attention_dropout hidden_dropout output_router_logits router_aux_loss_coef".split()
 )
 ADDED: dict[str, Any] = {

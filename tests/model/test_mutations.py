@@ -11,8 +11,9 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 from pyengine.errors import PyengineError
-from tests.model.families import families, make_family
-from tests.model.llamas import make_runner, prompts
+from tests.model.families import FAMILIES, families
+from tests.model.hybrids import HYBRIDS
+from tests.model.llamas import make_model, make_runner, prompts
 from tests.model.mutations import mutations
 from tests.model.test_torch_model import logits_after
 
@@ -35,7 +36,7 @@ def theirs(folder: Path) -> torch.Tensor | None:
 def ours(folder: Path) -> torch.Tensor | None:
     """Logits of the engine; None: it refuses the folder."""
     try:
-        runner = make_runner(folder)
+        runner = make_runner(folder, num_blocks=3000)
         if runner.info.max_context < len(PROMPT):
             return None  # and so the prompt
     except PyengineError:
@@ -58,10 +59,27 @@ def wrong(folder: Path, changed: dict[str, Any]) -> str | None:
     return None if apart < 1e-2 else f"logits are {apart:.2g} deviations apart"
 
 
-@pytest.mark.parametrize("name", families())
+HYBRID = [pytest.param(name, marks=pytest.mark.slow) for name in HYBRIDS]
+KNOWN = {
+    # Null is left out here; transformers takes it as false.
+    "kimi linear": {"moe_renormalize: null"},
+    "ling 3": {"moe_renormalize: null"},
+    # transformers reads a kind without a type as one that is not there.
+    "lfm3": {"rope_parameters"},
+}
+"""Changes that no file has, and that are read otherwise."""
+
+
+@pytest.mark.parametrize("name", [*families(), *HYBRID])
 def test_every_change_of_config_is_honoured_or_refused(name: str, tmp_path: Path) -> None:
     logging.set_verbosity_error()
-    make_family(tmp_path, name)
+    kind, own = (FAMILIES | HYBRIDS)[name]
+    make_model(tmp_path, kind, **own)
     config = json.loads((tmp_path / "config.json").read_text())
     found = {change: wrong(tmp_path, changed) for change, changed in mutations(config)}
-    assert {change: how for change, how in found.items() if how} == {}
+    apart = {change: how for change, how in found.items() if how}
+    assert {each: apart[each] for each in apart if not known(name, each)} == {}
+
+
+def known(name: str, change: str) -> bool:
+    return any(change.startswith(each) for each in KNOWN.get(name, ()))

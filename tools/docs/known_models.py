@@ -12,6 +12,8 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "BailingHybridForCausalLM": ("Ling 3.0", ()),
     "BailingMoeForCausalLM": ("Ling-lite 1.5, Ling-Coder", ()),
     "BailingMoeV2ForCausalLM": ("Ling 2.0 and Ring 2.0: mini, flash and 1T", ()),
+    "DeepseekV32ForCausalLM": ("DeepSeek-V3.2, up to 2,048 tokens", ()),
+    "GlmMoeDsaForCausalLM": ("GLM-5, up to 2,048 tokens", ("glm45",)),
     "FalconMambaForCausalLM": ("Falcon Mamba 7B", ()),
     "JambaForCausalLM": ("Jamba 1.5 to 2, Jamba Reasoning 3B", ()),
     "MambaForCausalLM": ("Mamba 130M to 2.8B", ()),

@@ -55,106 +55,87 @@ class Layer(Protocol):
         """Add ``branch`` and what the layer computes; leave its last part in ``stream.branch``."""
 
 
-class SequentialLayer:
+def sequential(norms: tuple[Norm, Norm], attention: Block, mlp: Block) -> Layer:
     """Attention, then a feed-forward layer."""
+    before_attention, before_mlp = norms
 
-    def __init__(self, norms: tuple[Norm, Norm], attention: Block, mlp: Block) -> None:
-        self._before_attention, self._before_mlp = norms
-        self._attention = attention
-        self._mlp = mlp
+    def layer(step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
+        before_attention(stream.residual, branch, stream.normed, tokens)
+        attention(step, stream.normed, stream.branch, tokens)
+        before_mlp(stream.residual, stream.branch, stream.normed, tokens)
+        mlp(step, stream.normed, stream.branch, tokens)
 
-    def __call__(self, step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
-        """See :class:`Layer`."""
-        self._before_attention(stream.residual, branch, stream.normed, tokens)
-        self._attention(step, stream.normed, stream.branch, tokens)
-        self._before_mlp(stream.residual, stream.branch, stream.normed, tokens)
-        self._mlp(step, stream.normed, stream.branch, tokens)
+    return layer
 
 
-class NormedResidualLayer:
-    """Two blocks, each of which adds to what it reads, not to what was before its norm."""
+def normed_residual(
+    norms: tuple[Norm, Norm], blocks: tuple[Block, Block], scales: Sequence[Adjustments]
+) -> Layer:
+    """Two blocks, each of which adds to what it reads, not to what was before its norm; ``scales``
+    are those of what each block reads and adds, in their order.
+    """
+    before_mixer, before_mlp = norms
+    mixer, mlp = blocks
+    mixed, mixes, fed, feeds = scales
 
-    def __init__(
-        self, norms: tuple[Norm, Norm], blocks: tuple[Block, Block], scales: Sequence[Adjustments]
-    ) -> None:
-        """``scales`` are those of what each block reads and adds, in their order."""
-        self._norms = norms
-        self._mixer, self._mlp = blocks
-        self._mixed, self._mixes, self._fed, self._feeds = scales
-
-    def __call__(self, step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
-        """See :class:`Layer`."""
-        before_mixer, before_mlp = self._norms
+    def layer(step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
         before_mixer(stream.residual, branch, stream.normed, tokens)
-        self._mixer(step, stream.normed, stream.branch, tokens)
-        adjust(self._mixed, stream.normed, tokens)
-        adjust(self._mixes, stream.branch, tokens)
+        mixer(step, stream.normed, stream.branch, tokens)
+        adjust(mixed, stream.normed, tokens)
+        adjust(mixes, stream.branch, tokens)
         before_mlp(stream.normed, stream.branch, stream.residual, tokens)
-        self._mlp(step, stream.residual, stream.branch, tokens)
-        adjust(self._fed, stream.residual, tokens)
-        adjust(self._feeds, stream.branch, tokens)
+        mlp(step, stream.residual, stream.branch, tokens)
+        adjust(fed, stream.residual, tokens)
+        adjust(feeds, stream.branch, tokens)
+
+    return layer
 
 
-class LoneLayer:
+def lone(norm: Norm, block: Block) -> Layer:
     """One block alone: attention, another mixer, or a feed-forward layer."""
 
-    def __init__(self, norm: Norm, block: Block) -> None:
-        self._norm = norm
-        self._block = block
+    def layer(step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
+        norm(stream.residual, branch, stream.normed, tokens)
+        block(step, stream.normed, stream.branch, tokens)
 
-    def __call__(self, step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
-        """See :class:`Layer`."""
-        self._norm(stream.residual, branch, stream.normed, tokens)
-        self._block(step, stream.normed, stream.branch, tokens)
+    return layer
 
 
-class ParallelLayer:
+def parallel(norm: Norm, add: Norm, attention: Block, mlp: Block) -> Layer:
     """Attention and a feed-forward layer, both of what the layer is given.
 
     The norm is attention's, and the feed-forward layer's where that has none of its own.
     """
 
-    def __init__(self, norm: Norm, add: Norm, attention: Block, mlp: Block) -> None:
-        self._norm = norm
-        self._add = add
-        self._attention = attention
-        self._mlp = mlp
+    def layer(step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
+        norm(stream.residual, branch, stream.normed, tokens)
+        attention(step, stream.normed, stream.other, tokens)
+        mlp(step, stream.normed, stream.branch, tokens)
+        add(stream.residual, stream.other, stream.normed, tokens)
 
-    def __call__(self, step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
-        """See :class:`Layer`."""
-        self._norm(stream.residual, branch, stream.normed, tokens)
-        self._attention(step, stream.normed, stream.other, tokens)
-        self._mlp(step, stream.normed, stream.branch, tokens)
-        self._add(stream.residual, stream.other, stream.normed, tokens)
+    return layer
 
 
-@dataclass(frozen=True)
-class LayerWithInputs:
+def with_inputs(inner: Layer, add: Norm, inputs: GatedInputs) -> Layer:
     """A layer, and what it gets of a token beside hidden states."""
 
-    layer: Layer
-    add: Norm
-    inputs: GatedInputs
+    def layer(step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
+        inner(step, stream, branch, tokens)
+        add(stream.residual, stream.branch, stream.normed, tokens)
+        inputs(step, stream.normed, stream.branch, tokens)
 
-    def __call__(self, step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
-        """See :class:`Layer`."""
-        self.layer(step, stream, branch, tokens)
-        self.add(stream.residual, stream.branch, stream.normed, tokens)
-        self.inputs(step, stream.normed, stream.branch, tokens)
+    return layer
 
 
-@dataclass(frozen=True)
-class ScaledLayer:
+def scaled(inner: Layer, adjustment: Adjustment) -> Layer:
     """A layer behind which hidden states are multiplied."""
 
-    layer: Layer
-    adjustment: Adjustment
+    def layer(step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
+        inner(step, stream, branch, tokens)
+        adjustment(stream.residual, tokens)
+        adjustment(stream.branch, tokens)
 
-    def __call__(self, step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
-        """See :class:`Layer`."""
-        self.layer(step, stream, branch, tokens)
-        self.adjustment(stream.residual, tokens)
-        self.adjustment(stream.branch, tokens)
+    return layer
 
 
 class Layers:
@@ -190,11 +171,11 @@ class Layers:
         layer = self._layer(index, start)
         if self._inputs is not None:
             given = self._inputs.block(made, index, start, self._hidden("unnormalized inputs"))
-            layer = LayerWithInputs(layer, made.parts.no_norm(), given)
+            layer = with_inputs(layer, made.parts.no_norm(), given)
         if names.layer_scale is not None:
             (factor,) = made.weights.vector(f"{start}{names.layer_scale}", 1)
             for adjustment in scaling(made.parts, float(factor)):
-                layer = ScaledLayer(layer, adjustment)
+                layer = scaled(layer, adjustment)
         return layer
 
     def _layer(self, index: int, start: str) -> Layer:
@@ -205,28 +186,28 @@ class Layers:
 
         first = made.norm(named(names.before_attention))
         if not made.traits.has("mixes", index):
-            return LoneLayer(first, self._wrapped(self._mlp(index, start), None))
+            return lone(first, self._wrapped(self._mlp(index, start), None))
         attention = self._wrapped(self._mixer(index, start), named(names.after_attention))
         if not made.traits.has("feeds", index):
-            return LoneLayer(first, attention)
+            return lone(first, attention)
         second = named(names.before_mlp)
         mlp = self._mlp(index, start)
         if made.traits.normed_residual:
             own = made.traits.normed_residual[index]
             factors = own.mixed, own.mixer, own.fed, own.feed
-            return NormedResidualLayer(
+            return normed_residual(
                 (first, made.norm(second)),
                 (attention, mlp),
                 [scaling(made.parts, factor) for factor in factors],
             )
         if not made.traits.parallel:
             mlp = self._wrapped(mlp, named(names.after_mlp))
-            return SequentialLayer((first, made.norm(second)), attention, mlp)
+            return sequential((first, made.norm(second)), attention, mlp)
         if second is not None:
             given = self._hidden("what the feed-forward layer reads")
             mlp = OfResidual(self._stream.residual, made.norm(second), mlp, given)
         mlp = self._wrapped(mlp, named(names.after_mlp))
-        return ParallelLayer(first, made.parts.no_norm(), attention, mlp)
+        return parallel(first, made.parts.no_norm(), attention, mlp)
 
     def _mixer(self, index: int, start: str) -> Block:
         """What mixes a layer's tokens."""

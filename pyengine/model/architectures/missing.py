@@ -16,7 +16,7 @@ MISSING: dict[str, frozenset[str]] = {
         {"Qwen4Exp", "RecurrentGemma", "Rwkv", "Zamba", "Zamba2", "xLSTM"}
     ),
     "needs an index of keys, which finds those that a query sees": frozenset(
-        {"DeepseekV32", "DeepseekV4", "GlmMoeDsa", "MistralLarge4"}
+        {"DeepseekV4", "MistralLarge4"}
     ),
     "needs another latent attention, or experts that compute nothing": frozenset(
         {"AXK1", "AXK2", "Dots3Note", "HYV4", "LongcatFlash"}

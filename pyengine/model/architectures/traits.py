@@ -312,6 +312,8 @@ class Traits:
         branch_scale: Multiplies what attention and feed-forward layers add.
         logits_scale: Multiplies the logits.
         logits_cap: No logit leaves -cap..cap: cap * tanh(logit / cap).
+        most_tokens: Most tokens of a sequence for which the layers are those of the model; None: as
+            many as config.json says.
     """
 
     names: Names = field(default_factory=Names)
@@ -356,6 +358,7 @@ class Traits:
     branch_scale: float = 1.0
     logits_scale: float = 1.0
     logits_cap: float | None = None
+    most_tokens: int | None = None
 
     def mixer(self, layer: int) -> Mixer | None:
         """What a layer has in the place of attention; None: it attends."""

@@ -58,6 +58,7 @@ def check_all_read(
         and not BUFFERS.search(name)
         and not OTHER_PARTS.match(name)
         and not any(each in name for each in behind)
+        and not (config.get("index_topk") and ".indexer." in name)
         and not (config.get("num_kv_shared_layers") and SHARING.search(name))
         and not (name.rpartition(".")[0] in quantized and not name.endswith(".bias"))
     ]

@@ -19,6 +19,7 @@ from pyengine.model.architectures.reading import (
     number,
     renamed,
     stated,
+    whole_heads,
 )
 from pyengine.model.architectures.traits import AttentionGates, Mixture, Names, Traits
 from pyengine.model.positions import rotary_by_kind
@@ -64,6 +65,7 @@ def lfm3_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def lfm2(config: Mapping[str, Any]) -> Traits:
     """The traits of an LFM2."""
+    whole_heads(config)
     inner = count(config, "intermediate_size")
     if config.get("block_auto_adjust_ff_dim", True):
         inner = 2 * inner // 3
@@ -76,6 +78,7 @@ def lfm2(config: Mapping[str, Any]) -> Traits:
 
 def lfm2_moe(config: Mapping[str, Any]) -> Traits:
     """The traits of an LFM2 with experts."""
+    whole_heads(config)
     mixture = Mixture(
         count=count(config, "num_experts"),
         inner=count(config, "moe_intermediate_size"),

@@ -17,9 +17,9 @@ from pyengine.model.architectures.reading import (
     number,
     refuse,
     stated,
+    whole_heads,
 )
 from pyengine.model.architectures.traits import NormedResidual, Traits
-from pyengine.model.positions import rotary_parameters
 
 
 def minimax_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def minimax(config: Mapping[str, Any]) -> Traits:
         layers=keys_beside(config, mixers),
         mixers=mixers,
         normed_residual=tuple(_factors(config, kind) for kind in kinds),
-        rotary=(rotary_parameters(config),) * len(kinds),
+        rotary=(whole_heads(config),) * len(kinds),
     )
 
 

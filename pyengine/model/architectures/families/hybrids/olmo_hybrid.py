@@ -15,9 +15,9 @@ from pyengine.model.architectures.reading import (
     layers_of_kinds,
     require,
     stated,
+    whole_heads,
 )
 from pyengine.model.architectures.traits import Names, Traits
-from pyengine.model.positions import rotary_parameters
 
 DELTA_NAMES = DeltaNames(
     qkv=("q_proj", "k_proj", "v_proj"),
@@ -53,7 +53,7 @@ def olmo_hybrid_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def olmo_hybrid(config: Mapping[str, Any]) -> Traits:
-    """The traits of an OLMo-Hybrid; without rotary parameters its layers have no positions."""
+    """The traits of an OLMo-Hybrid; where ``rope_theta`` is null, it has no positions."""
     require(config, "hidden_act", "silu", "swish")
     mixer = GatedDelta(
         key_heads=count(config, "linear_num_key_heads"),
@@ -68,7 +68,7 @@ def olmo_hybrid(config: Mapping[str, Any]) -> Traits:
     kinds = layers_of_kinds(config, "full_attention", "linear_attention")
     mixers = tuple(mixer if kind == "linear_attention" else None for kind in kinds)
     given = config.get("rope_parameters") or {}
-    rotary = rotary_parameters(config) if given.get("rope_theta") is not None else None
+    rotary = whole_heads(config) if given.get("rope_theta", 0) is not None else None
     return replace(
         olmo2(config),
         layers=keys_beside(config, mixers),

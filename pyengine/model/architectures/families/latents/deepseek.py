@@ -3,7 +3,8 @@ Language Model", 2024) and V3 (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024
 and experts behind dense first layers. R1 and Kimi K2 are of V3's shape.
 
 GLM-4.7-Flash (Z.ai, 2026) has V3's attention and GLM-4.5's experts, Youtu-LLM (Tencent, 2025) V3's
-attention and no experts.
+attention and no experts. DeepSeek-V3.2 (2025) and GLM-5 (Z.ai, 2026) find by an index which keys a
+query sees, those of all tokens until there are more than it passes.
 """
 
 import math
@@ -21,6 +22,7 @@ from pyengine.model.architectures.reading import (
     dense_first_layers,
     layer_count,
     number,
+    refuse,
     require,
 )
 from pyengine.model.architectures.traits import STACKED, Mixture, Traits
@@ -87,6 +89,19 @@ def deepseek_v3(config: Mapping[str, Any]) -> Traits:
     )
     return Traits(
         mixture=mixture, **attends_to_latents(config, latent_attention(config)), **common(config)
+    )
+
+
+def deepseek_v32(config: Mapping[str, Any]) -> Traits:
+    """The traits of a DeepSeek-V3.2 or a GLM-5, for as many tokens as its index passes."""
+    refuse(config, "mlp_bias")
+    traits = deepseek_v3({**config, "rope_interleave": True})
+    mixture = traits.mixture
+    assert mixture is not None, "DeepSeek-V3 has experts"
+    return replace(
+        traits,
+        mixture=replace(mixture, dense=dense_first_layers(config, 3)),
+        most_tokens=count(config, "index_topk"),
     )
 
 

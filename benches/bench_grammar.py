@@ -95,7 +95,7 @@ def spread(seconds: Iterable[float], unit: str) -> dict[str, float]:
 
 
 class Samples:
-    """Times, by the kind of the workload."""
+    """Times, by the group of the workload."""
 
     def __init__(self) -> None:
         self.compile: dict[str, list[float]] = {}
@@ -106,12 +106,12 @@ class Samples:
     def take(self, peer: Any, work: Workload, compiled: Any, ids: list[int]) -> None:
         """The masks of a text under a grammar that was just compiled, and once more."""
         if isinstance(peer, Engine):
-            self.prepare.setdefault(work.kind, []).append(peer.prepare(compiled))
-        self.cold.setdefault(work.kind, []).extend(peer.masks(compiled, ids))
-        self.warm.setdefault(work.kind, []).extend(peer.masks(compiled, ids))
+            self.prepare.setdefault(work.group, []).append(peer.prepare(compiled))
+        self.cold.setdefault(work.group, []).extend(peer.masks(compiled, ids))
+        self.warm.setdefault(work.group, []).extend(peer.masks(compiled, ids))
 
     def figures(self) -> Figures:
-        """Of all together, and of each kind."""
+        """Of all together, and of each group."""
         out: Figures = {}
         for unit, times in (
             ("compile_ms", self.compile),
@@ -121,8 +121,8 @@ class Samples:
         ):
             together = [value for values in times.values() for value in values]
             out |= spread(together, unit) if together else {}
-            for kind, values in times.items():
-                out.setdefault("kinds", {}).setdefault(kind, {}).update(spread(values, unit))
+            for group, values in times.items():
+                out.setdefault("groups", {}).setdefault(group, {}).update(spread(values, unit))
         return out
 
 
@@ -149,7 +149,7 @@ def measure(peer: Peer, works: list[Workload], tokenizer: Tokenizer) -> dict[str
             own = getattr(compiled, "backend", None)
             name = f"{peer.name}.{own}" if own else peer.name
             into = samples.setdefault(name, Samples())
-            into.compile.setdefault(work.kind, []).append(took)
+            into.compile.setdefault(work.group, []).append(took)
             into.take(peer, work, compiled, ids)
             if turn == 0:
                 held.append(compiled)
@@ -191,7 +191,7 @@ def together(engine: Engine, tokenizer: Tokenizer) -> Figures:
         for _ in range(ROUNDS):
             start = process_time()
             compiled = engine.compile(work)
-            everything.compile.setdefault(work.kind, []).append(process_time() - start)
+            everything.compile.setdefault(work.group, []).append(process_time() - start)
             everything.take(engine, work, compiled, ids)
     return everything.figures()
 
@@ -213,13 +213,13 @@ def report(figures: Figures, file: Any) -> None:
         if isinstance(row, str):
             print(f"{name:24}{row}", file=file)
             continue
-        for kind, of in {"": row, **row.get("kinds", {})}.items():
+        for group, of in {"": row, **row.get("groups", {})}.items():
             cells = (
                 " ".join(f"{of.get(f'{unit}_{part}', float('nan')):7.1f}" for part in parts) + " |"
                 for unit in ("compile_ms", "cold_us", "warm_us")
             )
-            label = f"  {kind}" if kind else name
-            size = "" if kind else f"{row.get('memory_mb', float('nan')):7.1f}"
+            label = f"  {group}" if group else name
+            size = "" if group else f"{row.get('memory_mb', float('nan')):7.1f}"
             print(f"{label:24}{''.join(cells)}{size}", file=file)
         if "prepare_ms_p50" in row:
             median, most = row["prepare_ms_p50"], row["prepare_ms_p99"]

@@ -9,12 +9,13 @@ Kind = Literal["json_schema", "choice", "regex"]
 
 @dataclass(frozen=True)
 class Workload:
-    """Something to be compiled, and an answer that fits."""
+    """Something to be compiled, and an answer that fits; figures are of all of a group together."""
 
     name: str
     kind: Kind
     spec: Any
     text: str
+    group: str
 
 
 def _object(properties: dict[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -137,14 +138,41 @@ REGEXES = {
 }
 
 
+# Patterns of strings that almost any token continues: many states say something of all tokens.
+UNANCHORED = {
+    "date": (r"\d{4}-\d{2}-\d{2}", "the 2024-02-29 of the month, a rather long day"),
+    "word": (r"\w+", "some words, and 3 more of these: Zoë Müller"),
+    "ticket": (r"[a-z]+-[0-9]+", "See the ticket abc-123 for more of this"),
+    "mail": (r"[^@ ]+@[^@ ]+\.[a-z]{2,}", "some.one@example.org is my address of old"),
+    "address": (r"https?://", "see https://example.org/path?x=1 for all of it"),
+}
+SENTENCE = "The quick brown fox jumps over the lazy dog and then goes on to do it all over again."
+WORD_COUNTS = {
+    "at most 10": (r"^(?:\S+\s+){0,9}\S+$", "one line of small words that goes to ten"),
+    "at most 50": (r"^\s*\S+(?:\s+\S+){0,49}\s*$", SENTENCE),
+    "at most 200": (r"^(\w+\W+){1,200}$", SENTENCE),
+}
+
+
 def workloads() -> list[Workload]:
     """All of them, the schemas last."""
     choices = [
-        Workload(name, "choice", spec, spec[len(spec) // 2]) for name, spec in CHOICES.items()
+        Workload(name, "choice", spec, spec[len(spec) // 2], "choices")
+        for name, spec in CHOICES.items()
     ]
-    regexes = [Workload(name, "regex", spec, text) for name, (spec, text) in REGEXES.items()]
-    schemas = [
-        Workload(name, "json_schema", schema, json.dumps(value, ensure_ascii=False))
-        for name, (schema, value) in SCHEMAS.items()
+    regexes = [
+        Workload(name, "regex", spec, text, "regexes") for name, (spec, text) in REGEXES.items()
     ]
-    return [*choices, *regexes, *schemas]
+    patterns = [
+        _schema(
+            name, _object({"text": {"type": "string", "pattern": pattern}}), {"text": text}, group
+        )
+        for group, cases in (("unanchored patterns", UNANCHORED), ("word counts", WORD_COUNTS))
+        for name, (pattern, text) in cases.items()
+    ]
+    schemas = [_schema(name, schema, value, "schemas") for name, (schema, value) in SCHEMAS.items()]
+    return [*choices, *regexes, *patterns, *schemas]
+
+
+def _schema(name: str, schema: Any, value: Any, group: str) -> Workload:
+    return Workload(name, "json_schema", schema, json.dumps(value, ensure_ascii=False), group)

@@ -5,7 +5,8 @@
 //!           4   2    1     ...            a walk that is refused at `ab` goes on behind `abc`
 //! ```
 //!
-//! O(bytes of all tokens) to build.
+//! O(bytes of all tokens) to build. A reader that takes letters as often as they come gets the tokens below a node that has
+//! only such, and does not see their bytes: half of all nodes are within words.
 
 use rustc_hash::FxHashMap;
 
@@ -13,8 +14,10 @@ use rustc_hash::FxHashMap;
 const FEW: usize = 8;
 /// The children of no node: the first bytes of all tokens.
 const TOP: u32 = u32::MAX;
-/// A reader of fewer nodes is not asked which byte it takes.
-const NOT_ASKED: u32 = 2;
+/// Below a node with fewer, each node is shown to the reader: to ask which byte it takes costs as much as some of them.
+const LARGE: u32 = 32;
+/// The kinds of what has no bytes.
+const ALL_KINDS: Kinds = 3;
 /// No token ends at a node.
 const NO_TOKEN: u32 = u32::MAX;
 
@@ -26,7 +29,15 @@ pub(crate) struct Node {
     size: u32,
     depth: u16,
     byte: u8,
+    /// The kinds that all bytes below it are of.
+    below: Kinds,
 }
+
+/// Kinds of bytes, as bits: most tokens are words.
+pub(crate) type Kinds = u8;
+/// Each kind with its bit.
+pub(crate) const KINDS: [(Kinds, fn(&u8) -> bool); 2] =
+    [(1, u8::is_ascii_lowercase), (2, u8::is_ascii_alphabetic)];
 
 /// Nodes in the order of a walk.
 #[derive(Debug, Default)]
@@ -44,6 +55,11 @@ pub(crate) trait Reader {
 
     /// A token ends with the byte that was taken last.
     fn token(&mut self, token: u32);
+
+    /// The kinds of bytes that it takes as the `depth`-th and behind, as often as they come.
+    fn takes_all(&mut self, _depth: usize) -> Kinds {
+        0
+    }
 
     /// The only byte that it may take as the `depth`-th, if it knows of one.
     fn only(&mut self, _depth: usize) -> Option<u8> {
@@ -76,7 +92,13 @@ impl Trie {
             close(&mut nodes, &mut open, shared);
             for (depth, byte) in bytes.iter().enumerate().skip(shared) {
                 open.push(nodes.len());
-                nodes.push(Node { token: NO_TOKEN, size: 1, depth: depth as u16, byte: *byte });
+                nodes.push(Node {
+                    token: NO_TOKEN,
+                    size: 1,
+                    depth: depth as u16,
+                    byte: *byte,
+                    below: ALL_KINDS,
+                });
             }
             nodes[*open.last().expect("a token has bytes")].token = token;
             before = bytes;
@@ -107,35 +129,46 @@ impl Trie {
 
     /// Walks the children of a node, and what comes after them; a reader's depth is `base` less than a node's.
     fn walk_children(&self, parent: u32, base: usize, reader: &mut impl Reader) {
-        let (mut at, to) = self.below(parent);
+        let (at, to) = self.below(parent);
         let Some(first) = self.nodes[..to as usize].get(at as usize) else { return };
-        let depth = usize::from(first.depth) - base;
-        if to - at >= NOT_ASKED
-            && let Some(byte) = reader.only(depth)
-        {
-            return self
-                .children_of(parent, byte)
-                .for_each(|child| self.visit(child, byte, depth, base, reader));
+        if to - at < LARGE {
+            return self.walk_nodes(at, to, base, reader);
         }
-        if let Some(children) = self.children.get(&parent) {
-            return children.iter().for_each(|(byte, child)| self.visit(*child, *byte, depth, base, reader));
+        if let Some(byte) = reader.only(usize::from(first.depth) - base) {
+            return self.children_of(parent, byte).for_each(|child| self.walk_node(child, base, reader));
         }
-        while at < to {
-            let Node { byte, size, .. } = self.nodes[at as usize];
-            self.visit(at, byte, depth, base, reader);
-            at += size;
+        match self.children.get(&parent) {
+            Some(children) => children.iter().for_each(|(_, child)| self.walk_node(*child, base, reader)),
+            None => self.walk_nodes(at, to, base, reader),
         }
     }
 
+    fn walk_node(&self, node: u32, base: usize, reader: &mut impl Reader) {
+        self.walk_nodes(node, node + self.nodes[node as usize].size, base, reader);
+    }
+
+    /// Walks whole subtrees, one behind the other.
     #[inline]
-    fn visit(&self, at: u32, byte: u8, depth: usize, base: usize, reader: &mut impl Reader) {
-        if reader.take(depth, byte, at) {
-            let Node { token, size, .. } = self.nodes[at as usize];
+    fn walk_nodes(&self, mut at: u32, to: u32, base: usize, reader: &mut impl Reader) {
+        while at < to {
+            let Node { token, size, depth, byte, below } = self.nodes[at as usize];
+            let depth = usize::from(depth) - base;
+            if !reader.take(depth, byte, at) {
+                at += size;
+                continue;
+            }
             if token != NO_TOKEN {
                 reader.token(token);
             }
-            if size > 1 {
+            if size > FEW as u32 && below != 0 && below & reader.takes_all(depth + 1) != 0 {
+                let below = &self.nodes[at as usize + 1..(at + size) as usize];
+                below.iter().filter(|node| node.token != NO_TOKEN).for_each(|node| reader.token(node.token));
+                at += size;
+            } else if size > LARGE {
                 self.walk_children(at, base, reader);
+                at += size;
+            } else {
+                at += 1;
             }
         }
     }
@@ -187,9 +220,20 @@ impl Trie {
 /// Ends the nodes at `depth` and below.
 fn close(nodes: &mut [Node], open: &mut Vec<usize>, depth: usize) {
     let end = nodes.len();
-    for at in open.drain(depth..) {
-        nodes[at].size = (end - at) as u32;
+    let mut below = ALL_KINDS;
+    for at in open.drain(depth..).rev() {
+        let node = &mut nodes[at];
+        node.size = (end - at) as u32;
+        node.below &= below;
+        below = node.below & kinds(node.byte);
     }
+    if let Some(parent) = open.last() {
+        nodes[*parent].below &= below;
+    }
+}
+
+fn kinds(byte: u8) -> Kinds {
+    KINDS.iter().filter(|(_, has)| has(&byte)).map(|(kind, _)| kind).sum()
 }
 
 #[cfg(test)]
@@ -209,6 +253,39 @@ mod tests {
         fn token(&mut self, token: u32) {
             self.2.push(token);
         }
+    }
+
+    /// Takes lower case as often as it comes, and nothing else behind the first byte; counts the bytes that it sees.
+    struct Lower(usize, Vec<u32>);
+
+    impl Reader for Lower {
+        fn take(&mut self, depth: usize, byte: u8, _node: u32) -> bool {
+            self.0 += 1;
+            depth == 0 || byte.is_ascii_lowercase()
+        }
+
+        fn token(&mut self, token: u32) {
+            self.1.push(token);
+        }
+
+        fn takes_all(&mut self, _depth: usize) -> Kinds {
+            KINDS[0].0
+        }
+    }
+
+    #[test]
+    fn tokens_of_one_kind_come_without_their_bytes() {
+        let below = |letters: [char; 3]| {
+            let words = letters.map(|a| letters.map(|b| format!("x{a}{b}")));
+            words.into_iter().flatten().collect::<Vec<String>>()
+        };
+        let read = |words: &[String]| {
+            let mut reader = Lower(0, Vec::new());
+            Trie::new((0..).zip(words.iter().map(|word| word.as_bytes()))).walk(&mut reader);
+            (reader.0, reader.1)
+        };
+        assert_eq!(read(&below(['a', 'b', 'c'])), (1, (0..9).collect()));
+        assert_eq!(read(&below(['A', 'b', 'c'])).1, [4, 5, 7, 8]);
     }
 
     #[test]

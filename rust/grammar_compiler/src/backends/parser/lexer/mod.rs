@@ -23,11 +23,14 @@ use llguidance::earley::regexvec::{LexemeSet, RegexVec};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::alphabet::Alphabets;
+use crate::trie::{KINDS, Kinds};
 
 /// The number of a set of lexemes.
 pub(super) type SetId = u32;
 /// The set of a state that was not looked at.
 const UNKNOWN: SetId = u32::MAX;
+/// The kinds of a state that was not looked at.
+const UNKNOWN_KINDS: Kinds = Kinds::MAX;
 /// The set without lexemes.
 pub(super) const NO_SET: SetId = 0;
 /// States that may be made before new fuel is given.
@@ -66,6 +69,8 @@ pub(super) struct Lexer {
     /// The lexemes that have ended in a state, and those that end with the byte that leads there; by state.
     ended: Vec<[SetId; 2]>,
     alphabets: Alphabets,
+    /// The kinds of bytes that lead from a state to itself, by state.
+    loops: Vec<Kinds>,
     /// One byte of each class that the lexemes tell apart, the plain ones first, and how many these are.
     representatives: (Vec<u8>, usize),
     /// By class, whether its white space comes once.
@@ -104,6 +109,7 @@ impl Lexer {
             known: FxHashMap::default(),
             ended: Vec::new(),
             alphabets: Alphabets::new(),
+            loops: Vec::new(),
             representatives,
             once: skipped_once(spec, once)?,
             special,
@@ -147,7 +153,7 @@ impl Lexer {
 
     /// About how many bytes it holds.
     pub fn memory(&self) -> usize {
-        self.automaton.num_bytes() + self.alphabets.memory() + self.ended.len() * 8
+        self.automaton.num_bytes() + self.alphabets.memory() + self.ended.len() * 8 + self.loops.len()
     }
 
     /// How many states it has.
@@ -167,9 +173,18 @@ impl Lexer {
         self.automaton.initial_state(&possible)
     }
 
-    #[inline]
+    /// Where a byte leads from a state. Walks over all tokens take their time here, and mostly stay in the lexeme.
+    #[inline(always)]
     pub fn advance(&mut self, state: StateID, byte: u8) -> Move {
         let next = self.automaton.transition(state, self.alphabets.stand_in(state.as_usize(), byte));
+        if next.is_dead() || next.has_lowest_match() {
+            return self.leave(state, byte, next);
+        }
+        Move::To(next)
+    }
+
+    #[cold]
+    fn leave(&mut self, state: StateID, byte: u8, next: StateID) -> Move {
         if next.is_dead() {
             if !self.first[byte as usize] {
                 return Move::Nowhere;
@@ -179,14 +194,33 @@ impl Lexer {
                 set => Move::EndedBefore(set),
             };
         }
-        if !next.has_lowest_match() {
-            return Move::To(next);
-        }
         match self.automaton.state_desc(next).has_special_token {
             // Special tokens are taken whole.
             true => Move::Nowhere,
             false => Move::EndsWith(self.ends_with(next)),
         }
+    }
+
+    /// The kinds of bytes that lead from a state to itself.
+    #[inline]
+    pub fn loops(&mut self, state: StateID) -> Kinds {
+        match self.loops.get(state.as_usize()) {
+            Some(known) if *known != UNKNOWN_KINDS => *known,
+            _ => self.find_loops(state),
+        }
+    }
+
+    #[cold]
+    fn find_loops(&mut self, state: StateID) -> Kinds {
+        let mut stays = |has: fn(&u8) -> bool| {
+            (b'A'..=b'z').filter(has).all(|byte| self.advance(state, byte) == Move::To(state))
+        };
+        let found = KINDS.iter().filter(|(_, has)| stays(*has)).map(|(kind, _)| kind).sum();
+        if self.loops.len() <= state.as_usize() {
+            self.loops.resize(state.as_usize() + 1, UNKNOWN_KINDS);
+        }
+        self.loops[state.as_usize()] = found;
+        found
     }
 
     /// The class of a byte: no lexeme tells bytes of one class apart.

@@ -11,7 +11,7 @@ use llguidance::derivre::StateID;
 use super::ways::Texts;
 use super::{Lexer, Move, SetId};
 use crate::context::Tokens;
-use crate::trie::{Reader, Trie};
+use crate::trie::{Kinds, Reader, Trie};
 
 /// Most tokens have fewer bytes.
 const MOST_TOKENS: usize = 16;
@@ -35,6 +35,7 @@ pub(super) struct Found {
 }
 
 impl Found {
+    #[cold]
     fn leave(&mut self, way: Way, node: u32) {
         self.ways_out.push((way, node));
     }
@@ -75,12 +76,14 @@ impl<'a> Search<'a> {
 }
 
 impl Reader for Search<'_> {
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, depth: usize, byte: u8, node: u32) -> bool {
-        self.states.truncate(depth + 1);
         let way = match self.lexer.advance(self.states[depth], byte) {
             Move::To(state) => {
-                self.states.push(state);
+                match self.states.get_mut(depth + 1) {
+                    Some(next) => *next = state,
+                    None => self.states.push(state),
+                }
                 return true;
             }
             Move::Nowhere => return false,
@@ -91,9 +94,14 @@ impl Reader for Search<'_> {
         false
     }
 
-    #[inline]
+    #[inline(always)]
     fn token(&mut self, text: u32) {
         self.found.inside.push(text);
+    }
+
+    #[inline]
+    fn takes_all(&mut self, depth: usize) -> Kinds {
+        self.lexer.loops(self.states[depth])
     }
 
     #[inline]

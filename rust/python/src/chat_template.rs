@@ -6,7 +6,7 @@ use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PyMapping, PyString, PyTuple};
 
-use pyengine_chat_template::{ChatTemplate, Error, Limits, LocalTime, Value, big_integer};
+use pyengine_chat_template::{ChatTemplate, Error, Limits, Value, big_integer};
 
 use super::errors::{Raise, guarded};
 
@@ -70,28 +70,12 @@ impl PyChatTemplate {
     ) -> PyResult<String> {
         let variables = value(variables.as_any(), 0)?;
         let limits = Limits { seconds, max_characters };
-        let now = local_time(py)?;
-        py.detach(|| guarded(|| self.inner.render(variables, limits, now)))
+        py.detach(|| guarded(|| self.inner.render(variables, limits)))
     }
 }
 
 fn frozen<'py>(py: Python<'py>, texts: &BTreeSet<String>) -> PyResult<Bound<'py, PyFrozenSet>> {
     PyFrozenSet::new(py, texts)
-}
-
-fn local_time(py: Python<'_>) -> PyResult<LocalTime> {
-    let time = py.import("time")?.call_method0("localtime")?;
-    let field = |name: &str| time.getattr(name)?.extract::<u32>();
-    Ok(LocalTime {
-        year: field("tm_year")?,
-        month: field("tm_mon")?,
-        day: field("tm_mday")?,
-        hour: field("tm_hour")?,
-        minute: field("tm_min")?,
-        second: field("tm_sec")?,
-        weekday: field("tm_wday")?,
-        yearday: field("tm_yday")?,
-    })
 }
 
 /// The template's value of a Python object.

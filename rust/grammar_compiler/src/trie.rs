@@ -35,9 +35,10 @@ pub(crate) struct Node {
 
 /// Kinds of bytes, as bits: most tokens are words.
 pub(crate) type Kinds = u8;
+/// Whether a byte is of a kind.
+pub(crate) type IsOf = fn(&u8) -> bool;
 /// Each kind with its bit.
-pub(crate) const KINDS: [(Kinds, fn(&u8) -> bool); 2] =
-    [(1, u8::is_ascii_lowercase), (2, u8::is_ascii_alphabetic)];
+pub(crate) const KINDS: [(Kinds, IsOf); 2] = [(1, u8::is_ascii_lowercase), (2, u8::is_ascii_alphabetic)];
 
 /// Nodes in the order of a walk.
 #[derive(Debug, Default)]
@@ -233,7 +234,7 @@ fn close(nodes: &mut [Node], open: &mut Vec<usize>, depth: usize) {
 }
 
 fn kinds(byte: u8) -> Kinds {
-    KINDS.iter().filter(|(_, has)| has(&byte)).map(|(kind, _)| kind).sum()
+    KINDS.iter().filter(|(_, is_of)| is_of(&byte)).map(|(kind, _)| kind).sum()
 }
 
 #[cfg(test)]

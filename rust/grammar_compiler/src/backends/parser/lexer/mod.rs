@@ -23,7 +23,7 @@ use llguidance::earley::regexvec::{LexemeSet, RegexVec};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::alphabet::Alphabets;
-use crate::trie::{KINDS, Kinds};
+use crate::trie::{IsOf, KINDS, Kinds};
 
 /// The number of a set of lexemes.
 pub(super) type SetId = u32;
@@ -212,10 +212,10 @@ impl Lexer {
 
     #[cold]
     fn find_loops(&mut self, state: StateID) -> Kinds {
-        let mut stays = |has: fn(&u8) -> bool| {
-            (b'A'..=b'z').filter(has).all(|byte| self.advance(state, byte) == Move::To(state))
+        let mut stays = |is_of: IsOf| {
+            (b'A'..=b'z').filter(is_of).all(|byte| self.advance(state, byte) == Move::To(state))
         };
-        let found = KINDS.iter().filter(|(_, has)| stays(*has)).map(|(kind, _)| kind).sum();
+        let found = KINDS.iter().filter(|(_, is_of)| stays(*is_of)).map(|(kind, _)| kind).sum();
         if self.loops.len() <= state.as_usize() {
             self.loops.resize(state.as_usize() + 1, UNKNOWN_KINDS);
         }

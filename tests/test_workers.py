@@ -371,6 +371,26 @@ async def test_a_stopped_worker_is_replaced(monkeypatch: pytest.MonkeyPatch) -> 
         await supervisor.stop()
 
 
+async def test_others_answer_what_comes_to_a_stopped_worker() -> None:
+    """Half of these connections come to the socket of the worker that does not run."""
+    supervisor = Supervisor(EngineConfig(device="simulated"), ServerConfig(workers=2, port=0))
+    supervisor.start()
+    body = {"model": "pyengine-demo", "prompt": "Go on", "max_tokens": 5, "ignore_eos": True}
+    try:
+        await supervisor.engine.start()
+        await supervisor.ready()
+        stopped = supervisor.workers[0]
+        os.kill(stopped.process.pid, signal.SIGSTOP)
+        for _ in range(20):
+            async with httpx.AsyncClient(base_url=supervisor.url, timeout=WAIT_S) as client:
+                answer = await client.post("/v1/completions", json=body)
+                assert answer.json()["usage"]["completion_tokens"] == 5
+        assert supervisor.workers[0] is stopped
+        os.kill(stopped.process.pid, signal.SIGCONT)
+    finally:
+        await supervisor.stop()
+
+
 async def test_a_successors_requests_are_not_aborted_with_the_dead_ones() -> None:
     placement = ProcessPlacement(frontends=2)
     async with AsyncEngine(device="simulated", placement=placement) as engine:

@@ -57,7 +57,7 @@ def serve(
     Ctrl-C or SIGTERM lets running requests finish; a second one stops at once. The exit status is 3
     if answers were broken off.
     """
-    from pyengine.logs import configure
+    from pyengine.logs import configure, output
 
     model = _base(model, given)
     config, server = engine_config(model, given, MODE), server_config(given)
@@ -65,7 +65,7 @@ def serve(
     if replicas > 1:
         refuse(server)
     for warning in (*shown_keys(given), *warnings(server, replicas)):
-        click.echo(f"Warning: {warning}", err=True)
+        output(2).write(f"Warning: {warning}\n")
     if server.workers > 1 and placement == "thread" and replicas == 1:
         raise click.UsageError("more than one of --workers needs --placement process")
     begun = _begun(config, server.workers) if placement == "process" and replicas == 1 else None

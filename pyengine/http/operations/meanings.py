@@ -2,13 +2,14 @@
 
 They come from docstrings: the ``Attributes`` of the field's type, the first sentence of an object's
 type, parameters and options of the library, and the ``Attributes`` of other types that have the
-name. Names in many small objects are described here.
+name. Names in many small objects are described in ``meanings.json``.
 """
 
 import inspect
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,53 +20,7 @@ from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams, bound
 
 # Names that mean the same in many objects.
-_NAMES = {
-    "anchor": "The time that the seconds count from.",
-    "arguments": "The arguments as JSON.",
-    "choices": "The options, 2 to 255, all different.",
-    "content": "The text, or its parts.",
-    "context": "What is said of the document before its text.",
-    "continuous_usage_stats": "Whether every chunk tells the usage so far.",
-    "data": "The text, or what only its own server can read.",
-    "definition": "The grammar.",
-    "description": "What it is for, or when it applies; the model reads it.",
-    "disable_parallel_tool_use": "At most one call.",
-    "display": "Whether thinking is shown, or comes in the signature alone.",
-    "edits": "What is left out, and when.",
-    "effort": "The effort, for a chat template that reads one.",
-    "format": "The form of the text: a JSON Schema, a grammar, or any.",
-    "id": "Its id.",
-    "include_obfuscation": "Whether deltas are padded, so that their sizes tell nothing.",
-    "include_usage": "Whether a last chunk tells the usage.",
-    "index": "Its place, as a client that puts streamed deltas together may leave it in.",
-    "input": "The input: a text, or a list of items or texts.",
-    "instruction": "What a reranker is to look for.",
-    "instructions": "What the model is told before the input, or what a question asks.",
-    "label": "The level's name.",
-    "levels": "The levels, 2 to 255, from the lowest to the highest; they are counted from 0.",
-    "media_type": "The form of the text.",
-    "mode": "Whether one of the tools must be called: auto or required.",
-    "name": "Its name.",
-    "parsed_arguments": "What OpenAI's client has read out of the arguments, and leaves there.",
-    "purpose": "What the file is for.",
-    "schema": "The JSON Schema.",
-    "seconds": "Seconds from the anchor on.",
-    "signature": "The thinking, packed.",
-    "source": "The document's text.",
-    "structures": "The tags and the schemas behind them.",
-    "syntax": "The grammar's form: Lark or a regular expression.",
-    "system": "The system message.",
-    "text": "The text.",
-    "text_1": "A text, or several.",
-    "text_2": "A text, or several, each compared with text_1 or with its own.",
-    "title": "The document's title.",
-    "tokens": "Token ids.",
-    "tool_name": "The tool's name.",
-    "tool_use_id": "The id of the call that this is the result of.",
-    "triggers": "The texts that structures begin with.",
-    "type": "What kind it is.",
-    "value": "The number, or the option.",
-}
+_NAMES = msgspec.json.decode(Path(__file__).with_suffix(".json").read_bytes(), type=dict[str, str])
 # Names of the library's that requests have another name for.
 _LIBRARY = {
     "budget_tokens": "thinking_budget",

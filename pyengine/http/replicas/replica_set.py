@@ -30,10 +30,10 @@ from pyengine.errors import EngineDeadError
 from pyengine.http.access.door import Door
 from pyengine.http.replicas.operations import Operations, Scraped, gathered
 from pyengine.http.replicas.program import Program
-from pyengine.http.replicas.router import Router, exchange, reachable
+from pyengine.http.replicas.router import Router, exchange
 from pyengine.http.replicas.shares import Share
 from pyengine.http.serving.granian_server import GranianServer
-from pyengine.http.serving.sockets import listen, url_of
+from pyengine.http.serving.sockets import listen, reachable, url_of
 from pyengine.logs import output
 from pyengine.placement.children import EXIT_TIMEOUT_S
 from pyengine.placement.restarts import MAX_DEATHS, RestartLimit

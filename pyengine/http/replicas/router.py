@@ -17,6 +17,7 @@ from typing import Any
 
 from pyengine.errors import ConfigError
 from pyengine.http.replicas.program import Program
+from pyengine.http.serving.sockets import reachable
 
 log = logging.getLogger("pyengine.router")
 
@@ -146,11 +147,6 @@ class Router:
             raise OSError(f"the router answered {method} {path} with {status}: {answer!r}")
         found: dict[str, Any] = json.loads(answer) if answer.startswith(b"{") else {}
         return found
-
-
-def reachable(host: str) -> str:
-    """An address at which this machine reaches a server that listens on ``host``."""
-    return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 def exchange(

@@ -131,3 +131,8 @@ def remove_path(config: ServerConfig) -> None:
     if config.uds is not None:
         with suppress(OSError):
             os.unlink(config.uds)  # noqa: PTH108
+
+
+def reachable(host: str) -> str:
+    """An address at which this machine reaches a server that listens on ``host``."""
+    return {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(host, host)

@@ -34,6 +34,7 @@ from pyengine.http.serving.notify import notify_ready
 from pyengine.http.serving.reload import reloading
 from pyengine.http.serving.server import BROKEN_OFF, signals
 from pyengine.http.serving.sockets import listeners, metrics_listeners, remove_path, url_of
+from pyengine.http.serving.stand_in import stand_in
 from pyengine.http.serving.trials import Trials
 from pyengine.http.serving.worker_messages import (
     Access,
@@ -65,6 +66,9 @@ log = logging.getLogger("pyengine.http")
 
 HANG_S = 30.0
 """A worker whose loop has not run for so long is killed, and another takes its place."""
+
+PING_S = 1.0
+"""How often it is looked at; while it does not run, the others get its connections."""
 
 REQUESTS_OF_A_LIFE = 1 << 32
 """A worker's request numbers begin at this times the number of its predecessors."""
@@ -204,12 +208,28 @@ class Supervisor:
                 raise EngineDeadError(text)
 
     async def _watch(self, index: int, child: Child) -> None:
-        """Kill worker ``index`` where its loop does not run for long."""
-        while (left := self._heard_at[index] + HANG_S - time.monotonic()) > 0:
-            child.send(Ping())
-            await asyncio.sleep(min(left, HANG_S / 6))
+        """Stand in for worker ``index`` while its loop does not run; kill it after long."""
+        standing: asyncio.Task[None] | None = None
+        try:
+            while (silent := time.monotonic() - self._heard_at[index]) < HANG_S:
+                if silent < 2 * PING_S and standing is not None:
+                    standing.cancel()
+                    standing = None
+                elif silent >= 2 * PING_S and standing is None and self._others_run(index):
+                    standing = asyncio.create_task(stand_in(self._listeners[index]))
+                child.send(Ping())
+                await asyncio.sleep(min(PING_S, HANG_S - silent))
+        finally:
+            if standing is not None:
+                standing.cancel()
         log.error("HTTP worker %d has not run for %g seconds; it is killed", index, HANG_S)
         child.process.kill()
+
+    def _others_run(self, index: int) -> bool:
+        """Whether another worker on the port, not on a path, has been heard of lately."""
+        lately = time.monotonic() - 2 * PING_S
+        heard = (at > lately for other, at in self._heard_at.items() if other != index)
+        return self.config.uds is None and any(heard)
 
     def _heard(self, index: int, message: FromWorker) -> None:
         """Act on a message of worker ``index``."""

@@ -80,6 +80,36 @@ def bailing(tensors: Tensors) -> Tensors:
     return made
 
 
+def narrow(model: Any) -> None:
+    """Make parts of a Llama's layers of no account, which a DeciLM leaves out."""
+    first, second, third = model.model.layers
+    for projection in (first.self_attn.k_proj, first.self_attn.v_proj):
+        projection.weight[8:] = projection.weight[:8]
+    first.mlp.down_proj.weight[:, 256:] = 0
+    second.self_attn.o_proj.weight.zero_()
+    third.mlp.down_proj.weight.zero_()
+
+
+def deci(tensors: Tensors) -> Tensors:
+    left = ("1.self_attn", "1.input_layernorm", "2.mlp", "2.post_attention_layernorm")
+    made = {name: x for name, x in tensors.items() if not any(each in name for each in left)}
+    for name in made:
+        if re.search(r"0\.self_attn\.[kv]_proj", name):
+            made[name] = made[name][:8]
+        elif re.search(r"0\.mlp\.(gate|up)_proj", name):
+            made[name] = made[name][:256]
+        elif "0.mlp.down_proj" in name:
+            made[name] = made[name][:, :256]
+    return made
+
+
+BLOCKS = [
+    {"attention": {"n_heads_in_group": 8}, "ffn": {"ffn_mult": 6.0}},
+    {"attention": {"no_op": True, "n_heads_in_group": None}, "ffn": {"ffn_mult": 12.0}},
+    {"attention": {"n_heads_in_group": 4}, "ffn": {"no_op": True, "ffn_mult": None}},
+]
+
+
 def with_drafting_layers(tensors: Tensors) -> Tensors:
     return tensors | {"model.mtp_layers.0.input_proj.weight": torch.zeros(64, 128)}
 
@@ -124,6 +154,13 @@ FAMILIES: dict[str, tuple[str, Any, dict[str, Any], Callable[[Tensors], Tensors]
         },
         dict,
         {"rms_norm_eps": 1e-5},
+    ),
+    "llama-nemotron": (
+        "DeciLMForCausalLM",
+        LlamaConfig,
+        {"intermediate_size": 512},
+        deci,
+        {"block_configs": BLOCKS, "num_key_value_heads": None, "intermediate_size": None},
     ),
     "ling 1": (
         "BailingMoeForCausalLM",
@@ -173,6 +210,10 @@ LEFT_OUT = {
 def test_logits_are_those_of_the_model_by_usual_names(name: str, tmp_path: Path) -> None:
     architecture, kind, own, rename, keys = FAMILIES[name]
     model = make_model(tmp_path, kind, **WIDE, **own)
+    if rename is deci:
+        with torch.no_grad():
+            narrow(model)
+        model.save_pretrained(tmp_path)
     with torch.inference_mode():
         expected = model(torch.tensor([PROMPT]), use_cache=False).logits[0, -1].float()
     config = json.loads((tmp_path / "config.json").read_text())

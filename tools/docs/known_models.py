@@ -12,6 +12,7 @@ SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "BailingHybridForCausalLM": ("Ling 3.0", ()),
     "BailingMoeForCausalLM": ("Ling-lite 1.5, Ling-Coder", ()),
     "BailingMoeV2ForCausalLM": ("Ling 2.0 and Ring 2.0: mini, flash and 1T", ()),
+    "DeciLMForCausalLM": ("Llama-Nemotron Super 49B and Ultra 253B", ("nemotron",)),
     "DeepseekV32ForCausalLM": ("DeepSeek-V3.2, up to 2,048 tokens", ()),
     "GlmMoeDsaForCausalLM": ("GLM-5, up to 2,048 tokens", ("glm45",)),
     "FalconMambaForCausalLM": ("Falcon Mamba 7B", ()),

@@ -38,6 +38,7 @@ from pyengine.model.architectures.families.layer_norm import (
     starcoder2,
 )
 from pyengine.model.architectures.families.llama_like import (
+    deci,
     ernie4_5,
     granite,
     hunyuan,
@@ -131,6 +132,7 @@ ARCHITECTURES: dict[str, Build] = {
     "Cohere2MoeForCausalLM": decoder(cohere.cohere2_moe, cohere.cohere2_moe_config),
     "CohereForCausalLM": decoder(cohere.cohere),
     "CwmForCausalLM": decoder(llama.cwm),
+    "DeciLMForCausalLM": decoder(deci.deci),
     "DeepseekV2ForCausalLM": decoder(deepseek.deepseek_v2),
     "DeepseekV3ForCausalLM": decoder(deepseek.deepseek_v3),
     "DeepseekV32ForCausalLM": decoder(deepseek.deepseek_v32),

@@ -86,29 +86,23 @@ class SelfAttention:
         self.out(self.attended, out, tokens)
 
 
-@dataclass(frozen=True)
-class FeedForward:
-    """A feed-forward layer: down(activation(gate) * up), or without gates down(activation(up)).
-
-    Attributes:
-        up: To gates and ups, or ups alone.
-        activate: From those, in rows, to the inner numbers.
-        down: To hidden states.
-        before: [tokens, 2 * inner], or [tokens, inner] without gates.
-        inner: [tokens, inner].
+def feed_forward(
+    up: Linear,
+    activate: Callable[[Buffer, Buffer, int], None],
+    down: Linear,
+    before: Buffer,
+    inner: Buffer,
+) -> Block:
+    """A feed-forward layer: down(activation(gate) * up), or without gates down(activation(up));
+    ``before`` the activation are [tokens, 2 * width] or [tokens, width], ``inner`` [tokens, width].
     """
 
-    up: Linear
-    activate: Callable[[Buffer, Buffer, int], None]
-    down: Linear
-    before: Buffer
-    inner: Buffer
+    def block(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        up(x, before, tokens)
+        activate(before, inner, tokens)
+        down(inner, out, tokens)
 
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """See :class:`Block`."""
-        self.up(x, self.before, tokens)
-        self.activate(self.before, self.inner, tokens)
-        self.down(self.inner, out, tokens)
+    return block
 
 
 @dataclass(frozen=True)
@@ -179,83 +173,55 @@ class BesideExperts:
         self.experts.experts(self.experts.logits, self.given, out, tokens)
 
 
-@dataclass(frozen=True)
-class OfResidual:
-    """A block that reads what its layer was given, by a norm of its own.
-
-    Attributes:
-        residual: Hidden states, [tokens, hidden], with all that was added before the layer.
-        norm: The norm of what goes into the block.
-        block: What reads that.
-        given: What it reads.
+def of_residual(residual: Buffer, norm: Norm, block: Block, given: Buffer) -> Block:
+    """A block that reads what its layer was given, by a norm of its own: hidden states with all
+    that was added before the layer.
     """
 
-    residual: Buffer
-    norm: Norm
-    block: Block
-    given: Buffer
+    def of(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        norm(residual, None, given, tokens)
+        block(step, given, out, tokens)
 
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """See :class:`Block`; ``x`` is not read."""
-        self.norm(self.residual, None, self.given, tokens)
-        self.block(step, self.given, out, tokens)
+    return of
 
 
-@dataclass(frozen=True)
-class Gated:
+def gated(block: Block, to_gate: Linear, parts: Parts, gates: Buffer) -> Block:
     """A block whose output each token multiplies by the sigmoid of a number of its own."""
 
-    block: Block
-    to_gate: Linear
-    parts: Parts
-    gates: Buffer
+    def of(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        block(step, x, out, tokens)
+        to_gate(x, gates, tokens)  # [tokens, 1]
+        parts.gate(out, gates, tokens)
 
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """See :class:`Block`."""
-        self.block(step, x, out, tokens)
-        self.to_gate(x, self.gates, tokens)  # [tokens, 1]
-        self.parts.gate(out, self.gates, tokens)
+    return of
 
 
-@dataclass(frozen=True)
-class Sum:
+def added(first: Block, second: Block, add: Norm, other: Buffer, copy: Buffer) -> Block:
     """Two blocks of the same input, added."""
 
-    first: Block
-    second: Block
-    add: Norm
-    other: Buffer
-    copy: Buffer
+    def of(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        first(step, x, out, tokens)
+        second(step, x, other, tokens)
+        add(out, other, copy, tokens)
 
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """See :class:`Block`."""
-        self.first(step, x, out, tokens)
-        self.second(step, x, self.other, tokens)
-        self.add(out, self.other, self.copy, tokens)
+    return of
 
 
-@dataclass(frozen=True)
-class NormedAfter:
+def normed_after(block: Block, norm: Norm, raw: Buffer) -> Block:
     """A block whose output is normalized."""
 
-    block: Block
-    norm: Norm
-    raw: Buffer
+    def of(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        block(step, x, raw, tokens)
+        norm(raw, None, out, tokens)
 
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """See :class:`Block`."""
-        self.block(step, x, self.raw, tokens)
-        self.norm(self.raw, None, out, tokens)
+    return of
 
 
-@dataclass(frozen=True)
-class Adjusted:
+def adjusted(block: Block, adjustment: Adjustment) -> Block:
     """A block whose output is changed in place."""
 
-    block: Block
-    adjustment: Adjustment
+    def of(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        block(step, x, out, tokens)
+        adjustment(out, tokens)
 
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """See :class:`Block`."""
-        self.block(step, x, out, tokens)
-        self.adjustment(out, tokens)
+    return of

@@ -6,19 +6,19 @@ from functools import cached_property, partial
 from typing import Protocol
 
 from pyengine.model.architectures.blocks import (
-    Adjusted,
     Adjustment,
     BesideExperts,
     Block,
     ExpertLayer,
-    FeedForward,
-    Gated,
     LatentExperts,
-    NormedAfter,
-    OfResidual,
     OutputGates,
     SelfAttention,
-    Sum,
+    added,
+    adjusted,
+    feed_forward,
+    gated,
+    normed_after,
+    of_residual,
 )
 from pyengine.model.architectures.buffer import Buffer
 from pyengine.model.architectures.layer_inputs import GatedInputs, InputTable
@@ -184,9 +184,10 @@ class Layers:
         def named(norm: str | None) -> str | None:
             return None if norm is None else f"{start}{norm}"
 
-        first = made.norm(named(names.before_attention))
         if not made.traits.has("mixes", index):
-            return lone(first, self._wrapped(self._mlp(index, start), None))
+            norm = made.norm(named(names.before_mlp))
+            return lone(norm, self._wrapped(self._mlp(index, start), None))
+        first = made.norm(named(names.before_attention))
         attention = self._wrapped(self._mixer(index, start), named(names.after_attention))
         if not made.traits.has("feeds", index):
             return lone(first, attention)
@@ -205,7 +206,7 @@ class Layers:
             return sequential((first, made.norm(second)), attention, mlp)
         if second is not None:
             given = self._hidden("what the feed-forward layer reads")
-            mlp = OfResidual(self._stream.residual, made.norm(second), mlp, given)
+            mlp = of_residual(self._stream.residual, made.norm(second), mlp, given)
         mlp = self._wrapped(mlp, named(names.after_mlp))
         return parallel(first, made.parts.no_norm(), attention, mlp)
 
@@ -257,7 +258,7 @@ class Layers:
         shared: Block = self._dense(f"{prefix}{mixture.shared}.", mixture.shared_inner)
         if mixture.shared_gate is not None:
             gate = made.shared_gate(prefix, mixture.shared_gate)
-            shared = Gated(shared, gate, made.parts, self._buffer("gate", 1))
+            shared = gated(shared, gate, made.parts, self._buffer("gate", 1))
         return self._sum(layer, shared)
 
     def _mixture(self, index: int, prefix: str, mixture: Mixture) -> ExpertLayer:
@@ -274,9 +275,9 @@ class Layers:
             )
         return ExpertLayer(router, experts, self._buffer("router's logits", mixture.count))
 
-    def _sum(self, first: Block, second: Block) -> Sum:
+    def _sum(self, first: Block, second: Block) -> Block:
         other, copy = self._hidden("second summand"), self._hidden("copy of the sum")
-        return Sum(first, second, self._made.parts.no_norm(), other, copy)
+        return added(first, second, self._made.parts.no_norm(), other, copy)
 
     def _beside(
         self, index: int, start: str, dense: Block, mixture: Mixture, names: Beside
@@ -293,8 +294,8 @@ class Layers:
         )
         raw = self._hidden("unnormalized summand")
         return self._sum(
-            NormedAfter(dense, made.norm(f"{start}{names.dense_after}"), raw),
-            NormedAfter(experts, made.norm(f"{start}{names.after}"), raw),
+            normed_after(dense, made.norm(f"{start}{names.dense_after}"), raw),
+            normed_after(experts, made.norm(f"{start}{names.after}"), raw),
         )
 
     def _dense(self, prefix: str, inner: int) -> Block:
@@ -305,7 +306,7 @@ class Layers:
         # Gates and ups are one buffer: what multiplies both is divided by behind them.
         for adjustment in scaling(made.parts, traits.gate_scale):
             activate = partial(_adjusted, adjustment, activate)
-        block = FeedForward(
+        block = feed_forward(
             made.gate_up(prefix, inner),
             activate,
             made.down(prefix, inner),
@@ -317,13 +318,13 @@ class Layers:
     def _wrapped(self, block: Block, norm: str | None) -> Block:
         """``block`` with what comes after it."""
         if norm is not None:
-            block = NormedAfter(block, self._made.norm(norm), self._stream.other)
+            block = normed_after(block, self._made.norm(norm), self._stream.other)
         return self._scaled(block, self._made.traits.branch_scale)
 
     def _scaled(self, block: Block, factor: float) -> Block:
         """``block``, whose output is multiplied."""
         for adjustment in scaling(self._made.parts, factor):
-            block = Adjusted(block, adjustment)
+            block = adjusted(block, adjustment)
         return block
 
 

@@ -49,6 +49,7 @@ ONE_BLOCK = Names(
     mlp="mixer.",
     gate_up=("up_proj",),
     before_attention="norm",
+    before_mlp="norm",
 )
 
 

@@ -16,7 +16,7 @@ Grammars are compiled anew each time, and share no mask with those before them.
 ``--beside`` measures something else: how much longer a stream of the engine takes for a token while
 forty heavy grammars are compiled at once than while nothing is. ``--alternatives`` asks for one
 answer, and for 64 alternatives of it: CPU time of the whole engine, and masks made and found.
-``--certain`` counts the tokens that a grammar allows alone.
+``--certain`` counts the tokens that a grammar allows alone. ``--tools`` compiles 10 to 1,000 tools.
 """
 
 import argparse
@@ -32,7 +32,13 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from benches import grammar_alternatives, grammar_certain, grammar_streams, grammar_suite
+from benches import (
+    grammar_alternatives,
+    grammar_certain,
+    grammar_streams,
+    grammar_suite,
+    grammar_tools,
+)
 from benches.figures import json_option, write_json
 from benches.grammar_peers import PEERS, AbsentError, Peer, expect, installed
 from benches.grammar_workloads import Workload, workloads
@@ -232,6 +238,7 @@ def main() -> None:
     parser.add_argument("--beside", action="store_true", help="streams beside compilations")
     parser.add_argument("--alternatives", action="store_true", help="64 alternatives of one answer")
     parser.add_argument("--certain", action="store_true", help="tokens that may come alone")
+    parser.add_argument("--tools", action="store_true", help="10 to 1,000 tools of an agent")
     arguments = parser.parse_args()
     if arguments.alternatives:
         write_json(asyncio.run(grammar_alternatives.figures()), arguments.json or "-")
@@ -253,6 +260,9 @@ def main() -> None:
     context.load()
     if arguments.certain:
         write_json(grammar_certain.figures(context, tokenizer), arguments.json or "-")
+        return
+    if arguments.tools:
+        write_json(grammar_tools.figures(context), arguments.json or "-")
         return
     engines = [Engine(context, prepared) for prepared in (True, False)]
     figures: Figures = {"vocabulary": len(vocabulary)}

@@ -126,3 +126,33 @@ def test_a_long_string_needs_no_more_states_than_a_piece_of_it(
     assert closing is not None
     written = demo().tokenizer.decode(closing, skip_special_tokens=False)
     assert len(json.loads(written)) == least
+
+
+def _call(tool: int, keys: int) -> dict[str, Any]:
+    properties = {f"{tool}_{key}": {"type": "string"} for key in range(keys)}
+    name = {"kind": "text", "text": f"call {tool} "}
+    return {
+        "kind": "sequence",
+        "parts": [name, _schema({"type": "object", "properties": properties})],
+    }
+
+
+def _calls(tools: int, keys: int) -> dict[str, Any]:
+    """A call of one tool, and further calls."""
+    call = {"kind": "any_of", "options": [_call(tool, keys) for tool in range(tools)]}
+    several = {"kind": "repeat", "part": call, "min": 0, "max": None}
+    return {"kind": "sequence", "parts": [call, {"kind": "text", "text": "\n"}, several]}
+
+
+@pytest.mark.slow
+def test_tools_that_may_be_called_again_are_compiled_once() -> None:
+    # Twice as many symbols would be more than the parser numbers.
+    state = demo().compile(_calls(tools=600, keys=6)).start()
+    for token in demo().ids('call 599 {"599_0": "a"}\ncall 0 {"0_5": "b"}'):
+        assert state.advance(token), state.failure
+
+
+@pytest.mark.slow
+def test_grammar_of_too_many_parts_is_refused_in_plain_words() -> None:
+    with pytest.raises(ValueError, match="too many parts; write fewer tools"):
+        demo().compile(_calls(tools=1_400, keys=6))

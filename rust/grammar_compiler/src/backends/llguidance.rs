@@ -8,10 +8,11 @@
 //! llguidance compiles; [`parser`](super::parser) follows. Every call is guarded: if one panics or goes beyond the limits,
 //! and does so in a new automaton, too, the answer may only end.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
 use llguidance::Logger;
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
 use llguidance::earley::CGrammar;
@@ -21,6 +22,7 @@ use crate::backends::{closing, forced};
 use crate::context::{Step, Tokens, limits};
 use crate::lowering::Lowered;
 use crate::lowering::description::whole;
+use pyengine_base::error::panic_message;
 use pyengine_grammar::masks::Mask;
 use pyengine_grammar::{Compiled, Grammar, Refusal};
 
@@ -177,11 +179,13 @@ fn max_items(length: usize) -> usize {
 }
 
 /// What llguidance says where it gives up, and what is to be done about it.
-const GIVEN_UP: [(&str, &str); 4] = [
+const GIVEN_UP: [(&str, &str); 5] = [
     (
         "Unable to determine if regex is empty",
         "its patterns, formats and lengths are too much together; write fewer or simpler ones, or shorter lengths",
     ),
+    // It numbers them with 16 bits.
+    ("symbols.len() < u16::MAX", "it has too many parts; write fewer tools, schemas and properties"),
     ("schema too large", "it has too many parts; write fewer, or fewer and smaller constants"),
     ("too big (limit for this grammar", "it is too large; write fewer or simpler patterns, texts and parts"),
     ("fuel exhausted", "its patterns take too much work; write fewer or simpler ones"),
@@ -198,7 +202,9 @@ fn readable(error: &anyhow::Error) -> String {
 }
 
 fn guarded<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(anyhow::anyhow!("llguidance panicked")))
+    let panicked =
+        |panic: Box<dyn Any + Send>| Err(anyhow!("llguidance panicked: {}", panic_message(&*panic)));
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(panicked)
 }
 
 impl Compiled for Llguidance {

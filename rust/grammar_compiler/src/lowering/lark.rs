@@ -42,6 +42,8 @@ const MAX_EXPANSION: usize = 48;
 pub(crate) struct Writer {
     source: String,
     count: usize,
+    /// The rules of JSON and of callers' grammars: a tool that may be called first and again is compiled once.
+    opaque: HashMap<String, String>,
     /// The rules of what follows a free text.
     reached: HashMap<Reached, String>,
     /// Parts of endless repetitions, taken apart by [`Writer::looped`].
@@ -249,7 +251,14 @@ impl Writer {
         match node {
             Node::Regular { name, .. } => Ok(name),
             Node::Token(token) => Ok(format!("<[{token}]>")),
-            Node::Opaque(expression) => self.define("r", &expression),
+            Node::Opaque(expression) => match self.opaque.get(&expression) {
+                Some(name) => Ok(name.clone()),
+                None => {
+                    let name = self.define("r", &expression)?;
+                    self.opaque.insert(expression, name.clone());
+                    Ok(name)
+                }
+            },
             Node::Sequence(parts) => self.sequence(parts, depth + 1),
             Node::AnyOf(options) => {
                 let mut names = Vec::new();
@@ -323,5 +332,19 @@ pub(crate) fn regex(pattern: &str) -> String {
         "\"\"".to_owned()
     } else {
         format!("/{}/", llguidance::regex_to_lark(pattern, ""))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_that_comes_at_several_places_is_one_rule() {
+        let mut writer = Writer::default();
+        let json = Node::Opaque("%json {}".to_owned());
+        let more = writer.repeated(json.clone(), 0, None, None).unwrap();
+        let source = writer.finish(Node::Sequence(vec![json, more])).unwrap();
+        assert_eq!(source.matches("%json").count(), 1, "{source}");
     }
 }

@@ -1,12 +1,12 @@
 """Whether a replay of what a server was asked for has the waits that its clients had.
 
-Servers on the simulated device are asked for completions at random times: with and without
-grammars, and with drafts. `pyengine record` writes down what they do, and `pyengine profile
---replay --device simulated` repeats it. Median and 99th percentile of the first and of each further
-token stand beside each other; the exit status is 1 where two differ by more than 5%. A replay has
-no HTTP: steps must take longer than that by far.
+Servers on the simulated device are asked for completions at random times: free ones, ones with the
+grammar by which a replay stands for all grammars, and ones with drafts. `pyengine record` writes
+down what they do, and `pyengine profile --replay --device simulated` repeats it. Median and 99th
+percentile of the first and of each further token stand beside each other; the exit status is 1
+where two differ by more than 5%. A replay has no HTTP: steps must take longer than that by far.
 
-    python -m benches.bench_replay [--seconds 30] [--rate 4] [--step-ms 40] [--only NAME]
+    python -m benches.bench_replay [--seconds 45] [--rate 2] [--step-ms 80] [--only NAME]
         [--json PATH]
 """
 
@@ -24,21 +24,12 @@ import httpx
 
 from benches.endurance.servers import MODEL, served
 from benches.figures import json_option, write_json
+from pyengine.profiling import schemas
 
 WITHIN = 0.05
 DRAFTS = ("--speculation", "ngram", "--simulated-acceptance", "0.7")
 CASES: dict[str, tuple[str, ...]] = {"plain": (), "grammars": (), "drafts": DRAFTS}
-RECORD = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "minLength": 1, "maxLength": 40},
-        "status": {"enum": ["open", "in progress", "closed", "cancelled"]},
-        "amount": {"type": "number", "minimum": 0, "maximum": 100000},
-    },
-    "required": ["name", "status", "amount"],
-    "additionalProperties": False,
-}
-RECORDS = {"type": "array", "minItems": 1000, "items": RECORD}
+RECORDS = json.loads(Path(schemas.__file__).with_suffix(".json").read_bytes())["records"]
 PYENGINE = [sys.executable, "-m", "pyengine"]
 
 
@@ -87,9 +78,9 @@ def case(name: str, options: argparse.Namespace) -> dict[str, list[float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--rate", type=float, default=4)
-    parser.add_argument("--step-ms", default="40")
+    parser.add_argument("--seconds", type=float, default=45)
+    parser.add_argument("--rate", type=float, default=2)
+    parser.add_argument("--step-ms", default="80")
     parser.add_argument("--only", choices=CASES)
     json_option(parser)
     options = parser.parse_args()

@@ -148,6 +148,7 @@ class RecordedRequest(msgspec.Struct, array_like=True, gc=False):
         sampling: The row of :func:`pyengine.sampling.pack_sampling`.
         prefix: A number for each full block of the prompt, which prompts that begin alike have in
             common.
+        constrained: Whether its answer had a grammar.
     """
 
     arrival_ns: int
@@ -156,6 +157,7 @@ class RecordedRequest(msgspec.Struct, array_like=True, gc=False):
     priority: int
     sampling: bytes
     prefix: list[int]
+    constrained: bool
 
 
 class Recorded(msgspec.Struct, array_like=True):

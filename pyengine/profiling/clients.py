@@ -10,6 +10,7 @@ from typing import Any
 from pyengine.async_engine import AsyncEngine
 from pyengine.errors import PyengineError
 from pyengine.grammar import Grammar
+from pyengine.profiling.schemas import grammars
 from pyengine.profiling.workload import Job, Workload
 from pyengine.sampling import SamplingParams
 
@@ -35,7 +36,8 @@ class Readers:
         """Offer one job and read its stream to the end. No two that run have the same seed."""
         rules: dict[str, Any] = {"stop": STOP_STRINGS, "seed": seed, **job.sampling}
         params = SamplingParams(max_tokens=job.answer_tokens, ignore_eos=True, **rules)
-        grammar = self.grammars[seed % len(self.grammars)] if self.grammars else None
+        chosen = self.grammars or (grammars("records") if job.constrained else (None,))
+        grammar = chosen[seed % len(chosen)]
         got = 0
         engine = self.engines[seed % len(self.engines)]
         async for update in engine.generate(

@@ -158,4 +158,5 @@ def _line(request: RecordedRequest, begun_ns: int, blocks: dict[int, int]) -> di
         "hash_ids": [blocks.setdefault(number, len(blocks)) for number in request.prefix],
         "priority": request.priority,
         "sampling": sampling,
+        "constrained": request.constrained,
     }

@@ -40,6 +40,7 @@ class Job:
         answer_tokens: How many tokens it gets.
         priority: As requests have it.
         sampling: Sampling parameters by name, without lengths.
+        constrained: Whether a grammar constrains the answer.
     """
 
     arrival_s: float
@@ -47,6 +48,7 @@ class Job:
     answer_tokens: int
     priority: int = 0
     sampling: dict[str, Any] = field(default_factory=dict)
+    constrained: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ class _Row:
     block: int = HASHED_BLOCK
     priority: int = 0
     sampling: dict[str, Any] = field(default_factory=dict)
+    constrained: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,8 @@ class Trace:
                 clipped += 1
             arrival = (row.arrival_s - first) / rate_scale
             made = _prompt(row, (seed, number), prompt, vocab_size)
-            jobs.append(Job(arrival, made, answer, row.priority, row.sampling))
+            job = Job(arrival, made, answer, row.priority, row.sampling, row.constrained)
+            jobs.append(job)
         return Workload(f"trace {self.name}, {rate_scale:g} x its rate", jobs, clipped)
 
 
@@ -210,6 +214,7 @@ def _json_rows(lines: Iterable[str]) -> Iterator[_Row]:
             block,
             int(row.get("priority", 0)),
             dict(row.get("sampling", {})),
+            bool(row.get("constrained")),
         )
 
 

@@ -32,8 +32,11 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-async def _recorded(tokens: int | None = None, **settings: Any) -> list[bytes]:
-    """A recording's lines; ``tokens`` is the length of each answer, in place of 5 and more."""
+async def _recorded(
+    tokens: int | None = None, form: dict[str, Any] | None = None, **settings: Any
+) -> list[bytes]:
+    """A recording's lines; ``tokens`` is the length of each answer, in place of 5 and more, and
+    ``form`` what it must look like."""
     engine = AsyncEngine(**SETTINGS | settings)
     server = HttpServer(engine, port=0)
     await server.start()
@@ -51,7 +54,7 @@ async def _recorded(tokens: int | None = None, **settings: Any) -> list[bytes]:
             async def ask(prompt: list[int], tokens: int, **options: Any) -> None:
                 await client.completions.create(
                     model="pyengine-demo", prompt=prompt, max_tokens=tokens,
-                    extra_body={"ignore_eos": True, **options}, temperature=0.5,
+                    extra_body={"ignore_eos": True, **(form or {}), **options}, temperature=0.5,
                 )  # fmt: skip
 
             await ask([7, 8, 9], 2)  # before the recording
@@ -82,8 +85,10 @@ def test_a_recording_has_lengths_and_equal_beginnings_and_no_token(day: Path) ->
     ]  # fmt: skip
     moments = [row["timestamp"] for row in rows]
     assert moments == sorted(moments)
+    assert not any(row["constrained"] for row in rows)
     assert set(rows[0]) == {
         "timestamp", "input_length", "output_length", "hash_ids", "priority", "sampling",
+        "constrained",
     }  # fmt: skip
     assert heading["block"] == 16
     read = first_line(day, Heading)
@@ -111,6 +116,23 @@ def test_a_replay_drafts_as_the_server_did(tmp_path: Path) -> None:
     assert report["tokens"] == 3 * 400
     assert [drafts["proposer"] for drafts in report["drafts"]] == ["ngram"]
     assert report["drafts"][0]["accepted"] > 0
+
+
+def test_answers_with_a_grammar_are_replayed_with_one(tmp_path: Path) -> None:
+    file = tmp_path / "day.jsonl"
+    form = {"structured_outputs": {"regex": "[a-z]{200}"}}
+    file.write_bytes(b"".join(asyncio.run(_recorded(form=form))))
+    _, *rows = map(json.loads, file.read_text().splitlines())
+    assert [row["constrained"] for row in rows] == [True] * 3
+    arguments = [
+        "profile", "--replay", str(file), "--device", "simulated", "--placement", "thread",
+        "--json", "-",
+    ]  # fmt: skip
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert report["tokens"] == 5 + 6 + 7
+    assert "grammar" in {row["stage"] for row in report["stages"]}
 
 
 def test_a_recording_is_replayed_with_its_settings_and_others(day: Path) -> None:

@@ -38,6 +38,7 @@ struct RecordedRequest {
     #[serde(with = "serde_bytes")]
     sampling: Vec<u8>,
     prefix: Vec<u64>,
+    constrained: bool,
 }
 
 /// The recording, if there is one.
@@ -56,8 +57,8 @@ impl Recording {
         Self { block_size, fresh: None, blocks: 0, hasher: RandomState::new() }
     }
 
-    /// A request ends; `tokens` are its prompt and its answer.
-    pub fn ended(&mut self, request: &Request, tokens: &[u32]) {
+    /// A request ends; `tokens` are its prompt and its answer, which a grammar may have `constrained`.
+    pub fn ended(&mut self, request: &Request, tokens: &[u32], constrained: bool) {
         let Some(fresh) = &mut self.fresh else { return };
         let (prompt, answer) = tokens.split_at(request.prompt_length as usize);
         self.blocks += 1 + prompt.len() / self.block_size;
@@ -77,6 +78,7 @@ impl Recording {
             priority: request.ticket.class,
             sampling: request.sampling.as_bytes().to_vec(),
             prefix: prefix.collect(),
+            constrained,
         });
     }
 

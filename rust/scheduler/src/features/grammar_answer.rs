@@ -27,7 +27,7 @@ pub(super) struct Answer {
     /// The tokens that it allows at all; none where those are all.
     allowed: Option<Arc<Mask>>,
     /// It has a grammar, its own or that of its thinking budget.
-    constrained: bool,
+    pub(super) constrained: bool,
     /// Its thinking budget, until it is started.
     budget: Option<ThinkingBudget>,
     /// The grammar's description, until it is asked for.

@@ -121,6 +121,11 @@ impl Grammars {
         }
     }
 
+    /// Whether the request's answer has a grammar.
+    pub fn constrains(&self, id: RequestId) -> bool {
+        self.requests.get(id).is_some_and(|answer| answer.constrained)
+    }
+
     /// Takes requests with grammars from now on. `end_tokens` are those that end an answer under a grammar.
     pub fn set_compiler(&mut self, compiler: Box<dyn Compiler>, end_tokens: Vec<u32>) -> Result<()> {
         self.threads = Some(masks::threads()?);

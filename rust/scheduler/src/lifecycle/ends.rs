@@ -5,6 +5,7 @@
 //! them after the last step that knew the old one.
 
 use super::Lifecycle;
+use crate::features::grammars::Grammars;
 use crate::step::Steps;
 use crate::step::sequence_table::RequestId;
 use pyengine_kv_allocator::KvAllocator;
@@ -49,6 +50,7 @@ impl Lifecycle {
 
     /// Ends a request whose end the detokenizer knows, or learns from the caller.
     pub fn end(&mut self, kv: &mut KvAllocator, steps: &mut Steps, id: RequestId, reason: FinishReason) {
+        let constrained = self.features.get::<Grammars>().constrains(id);
         let request = self.requests.get(id);
         let tokens = match request.slot {
             Some(slot) => &steps.table().tokens[slot as usize],
@@ -56,7 +58,7 @@ impl Lifecycle {
         };
         let generated = tokens.len() as u32 - request.prompt_length;
         self.distributions.ended(request, generated, reason, self.now_ns);
-        self.recording.ended(request, tokens);
+        self.recording.ended(request, tokens, constrained);
         if let Some(slot) = request.slot {
             // After an error it is not known what the cache holds.
             let sound = reason != FinishReason::Error;

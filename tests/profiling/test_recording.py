@@ -101,7 +101,7 @@ def test_a_recording_has_lengths_and_equal_beginnings_and_no_token(day: Path) ->
 
 def test_a_replay_drafts_as_the_server_did(tmp_path: Path) -> None:
     file = tmp_path / "day.jsonl"
-    drafting = {"speculation": ("ngram",), "simulated_acceptance": 0.7}
+    drafting: dict[str, Any] = {"speculation": ("ngram",), "simulated_acceptance": 0.7}
     file.write_bytes(b"".join(asyncio.run(_recorded(tokens=400, **drafting))))
     heading = first_line(file, Heading)
     assert heading.speculation == ("ngram",)

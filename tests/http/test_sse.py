@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pyengine.completion import Update, Usage
 from pyengine.http.limits import Limits
 from pyengine.http.openai.completions.chunks import DONE, ChatChunks, CompletionChunks
-from pyengine.http.openai.completions.stream_fields import StreamFields
 from pyengine.http.streams import sse
 from pyengine.logprobs import TokenLogprob
 from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
 from tests.http.fake_engine import FakeEngine
+from tests.http.stream_fields import stream_fields
 
 USAGE = Usage(3, 1, 2)
 ENCODABLE = st.characters(exclude_categories=["Cs"])
@@ -32,7 +32,7 @@ ENCODABLE = st.characters(exclude_categories=["Cs"])
 )
 def test_any_text_and_model(text: str, model: str, finish: Any, usage: bool) -> None:
     for kind in (ChatChunks, CompletionChunks):
-        chunks = kind(StreamFields("id-1", 7, model, usage=usage))
+        chunks = kind(stream_fields("id-1", 7, model, usage=usage))
         update = Update(text, [], finish, None, None, USAGE)
         data = chunks.first(0, update) + chunks.update(4, update) + chunks.last([USAGE])
         events = data.decode().split("\n\n")
@@ -56,7 +56,7 @@ def test_text_alone_is_encoded_as_in_any_update(
         (ChatChunks, {"delta": {"content": text}}),
         (CompletionChunks, {"text": text}),
     ):
-        chunks = kind(StreamFields("id-1", 7, model, usage=usage))
+        chunks = kind(stream_fields("id-1", 7, model, usage=usage))
         encode = chunks.text_encoder(index)
         assert encode is not None
         choice = {"index": index, **piece, "logprobs": None, "finish_reason": None}
@@ -71,14 +71,14 @@ def test_text_alone_is_encoded_as_in_any_update(
 
 @pytest.mark.parametrize("kind", [ChatChunks, CompletionChunks])
 def test_chunks_that_count_are_made_of_updates(kind: Any) -> None:
-    chunks = kind(StreamFields("id-1", 7, "m", usage=True, usage_so_far=True))
+    chunks = kind(stream_fields("id-1", 7, "m", usage=True, so_far=True))
     assert chunks.text_encoder(0) is None
 
 
 @pytest.mark.parametrize("kind", [ChatChunks, CompletionChunks])
 def test_tokens_that_come_after_their_text_are_told_of(kind: Any) -> None:
     entry = TokenLogprob(5, "a", b"a", -0.5, 0, ())
-    data: bytes = kind(StreamFields("id-1", 7, "m")).update(
+    data: bytes = kind(stream_fields("id-1", 7, "m")).update(
         0, Update("", [5], None, None, None, USAGE, logprobs=(entry,))
     )
     (choice,) = json.loads(data.removeprefix(b"data: "))["choices"]
@@ -111,7 +111,7 @@ async def test_every_choice_is_written_whole(streams: int) -> None:
     generations: list[Any] = [
         engine.begin([5], SamplingParams(), RequestOptions()) for _ in range(streams)
     ]
-    fields = StreamFields("id", 1, "m", usage=True)
+    fields = stream_fields("id", 1, "m", usage=True)
     await sse.stream(exchange, generations, CompletionChunks(fields))
     assert exchange.began
     # One write a round, however many streams; and one for the end.

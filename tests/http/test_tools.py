@@ -510,9 +510,9 @@ def test_chunks_are_the_clients() -> None:
     from pyengine.chat.answer import ChatUpdate, ToolCallDelta
     from pyengine.completion import Usage
     from pyengine.http.openai.completions.chunks import AnswerChunks
-    from pyengine.http.openai.completions.stream_fields import StreamFields
+    from tests.http.stream_fields import stream_fields
 
-    chunks = AnswerChunks(StreamFields("id", 1, "m", usage=True))
+    chunks = AnswerChunks(stream_fields("id", 1, "m", usage=True))
     calls = (ToolCallDelta(0, "c", 'f"', ""), ToolCallDelta(0, None, None, '{"a'))
     usage = Usage(1, 0, 1, reasoning_tokens=1)
     update = ChatUpdate("tëxt", [], "tool_calls", None, None, usage, (), "hm", calls)

@@ -34,7 +34,7 @@ from pyengine.http.openai.completions.prompt_logprobs import (
     vllm_logprobs,
 )
 from pyengine.http.openai.completions.stored_chat import kept, save
-from pyengine.http.openai.completions.stream_fields import StreamFields, TokenIds
+from pyengine.http.openai.completions.stream_fields import StreamFields
 from pyengine.http.openai.custom_tools import input_of
 from pyengine.http.openai.logprobs import by_token_ids, chat_logprobs, wanted_in_chat
 from pyengine.http.openai.schema.chat import (
@@ -133,22 +133,17 @@ class _Writer:
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
-    def model(self) -> str:
-        return self.request.model or self.exchange.service.engine.model_name
+    def head(self) -> dict[str, Any]:
+        """The fields that the answer and its chunks begin with."""
+        model = self.request.model or self.exchange.service.engine.model_name
+        return {"id": self.asked.answer_id, "created": self.created, "model": model}
 
     async def chunks(self) -> Any:
         """How the choices are streamed."""
         request = self.request
         scores = in_chunks(self.generations, request.prompt_logprobs)
-        tokens = TokenIds.wanted(request, [self.token_ids], scores)
-        fields = StreamFields.wanted(
-            request,
-            self.asked.answer_id,
-            self.created,
-            self.model,
-            self.exchange.warnings,
-            tokens,
-        )
+        head, warnings = self.head, self.exchange.warnings
+        fields = StreamFields(request, head, warnings, [self.token_ids], scores)
         if self.spec.plain:
             return ChatChunks(fields)
         shows, old = request.include_reasoning is not False, bool(request.functions)
@@ -179,9 +174,7 @@ class _Writer:
         request = self.request
         names = bool(request.return_tokens_as_token_ids)
         response = ChatResponse(
-            id=self.asked.answer_id,
-            created=self.created,
-            model=self.model,
+            **self.head,
             choices=[
                 ChatChoice(
                     index,

@@ -14,7 +14,7 @@ from pyengine.http.openai.completions.stream_fields import StreamFields
 from pyengine.http.openai.custom_tools import InputText
 from pyengine.http.openai.logprobs import chat_logprobs, completion_logprobs
 from pyengine.http.openai.schema.common import usage_object
-from pyengine.http.streams.padding import padding
+from pyengine.http.streams.event_stream import padding
 
 _encode = msgspec.json.Encoder().encode
 
@@ -28,13 +28,8 @@ class _Encoder:
     kind: str
 
     def __init__(self, fields: StreamFields) -> None:
-        head = {
-            "id": fields.answer_id,
-            "object": self.kind,
-            "created": fields.created,
-            "model": fields.model,
-        }
-        self._head = b"data: " + _encode(head)[:-1] + b',"choices":'
+        head = _encode({"id": fields.head["id"], "object": self.kind, **fields.head})
+        self._head = b"data: " + head[:-1] + b',"choices":'
         self._fields = fields
         self._tail = b',"usage":null}\n\n' if fields.usage else b"}\n\n"
         self._sent_warnings: set[str] = set()
@@ -44,11 +39,11 @@ class _Encoder:
     def _says_more(self) -> bool:
         """Whether chunks of text say more than their text."""
         fields = self._fields
-        return fields.usage_so_far or fields.pads or fields.tokens.prompts is not None
+        return fields.usage_so_far or fields.pads or fields.prompts is not None
 
     def _tell(self, update: Update | ChatUpdate) -> None:
         """Let the first chunk of ``update`` tell its token ids, if they are wanted."""
-        if self._fields.tokens.prompts is not None and update.token_ids:
+        if self._fields.prompts is not None and update.token_ids:
             self._ids = b',"token_ids":%b' % _encode(update.token_ids)
 
     def _told(self) -> bytes:
@@ -58,11 +53,11 @@ class _Encoder:
 
     def _prompt(self, index: int) -> bytes:
         """The ids of a choice's prompt and its log-probabilities, if they are wanted."""
-        tokens, told = self._fields.tokens, b""
-        if tokens.prompts is not None:
-            told = b',"prompt_token_ids":%b' % _encode(tokens.prompts[index // self._fields.n])
-        if tokens.scores is not None:
-            told += b',"prompt_logprobs":%b' % _encode(tokens.scores(index))
+        fields, told = self._fields, b""
+        if fields.prompts is not None:
+            told = b',"prompt_token_ids":%b' % _encode(fields.prompts[index // fields.n])
+        if fields.scores is not None:
+            told += b',"prompt_logprobs":%b' % _encode(fields.scores(index))
         return told
 
     def _padding(self, text: bytes) -> bytes:
@@ -145,7 +140,7 @@ class _ChatEncoder(_Encoder):
         """The log-probabilities of an update, or null."""
         if update.logprobs is None:
             return b"null"
-        return _encode(chat_logprobs(self._fields.tokens.logprobs(update)))
+        return _encode(chat_logprobs(self._fields.logprobs(update)))
 
 
 class ChatChunks(_ChatEncoder):
@@ -277,7 +272,7 @@ class CompletionChunks(_Encoder):
         tail = self._first_tail(update)
         text = self._echoed[index // self._fields.n] if self._echoed else ""
         self._ids = self._prompt(index)
-        echoed = None if self._fields.tokens.echoed is None else self._fields.tokens.echoed(index)
+        echoed = None if self._fields.echoed is None else self._fields.echoed(index)
         if tail is self._tail and not text and not self._ids and echoed is None:
             return b""
         return self._choice(index, _encode(text), b"null", tail, echoed)
@@ -291,7 +286,7 @@ class CompletionChunks(_Encoder):
             return b""
         self._count(update)
         finish = _encode(update.finish_reason)
-        logprobs = completion_logprobs(self._fields.tokens.logprobs(update))
+        logprobs = completion_logprobs(self._fields.logprobs(update))
         if logprobs is not None and self._echoed:
             before = len(self._echoed[index // self._fields.n])
             logprobs["text_offset"] = [before + offset for offset in logprobs["text_offset"]]

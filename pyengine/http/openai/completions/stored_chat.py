@@ -100,7 +100,7 @@ async def list_all(exchange: "Exchange") -> None:
     query = read_query(exchange.scope.query_string, ChatListQuery)
     labels = {f"metadata.{name}": value for name, value in (query.metadata or {}).items()}
     page = await stored_page(exchange, KIND, query, **labels, model=query.model)
-    exchange.reply(_encode(page))
+    exchange.answer(page)
 
 
 async def retrieve(exchange: "Exchange") -> None:
@@ -125,7 +125,7 @@ async def update(exchange: "Exchange") -> None:
 async def delete(exchange: "Exchange") -> None:
     """Remove a stored completion."""
     await exchange.service.store.delete(KIND, exchange.owner, exchange.parameter)
-    exchange.reply(_encode(Deleted(exchange.parameter, "chat.completion.deleted")))
+    exchange.answer(Deleted(exchange.parameter, "chat.completion.deleted"))
 
 
 async def list_messages(exchange: "Exchange") -> None:
@@ -135,4 +135,4 @@ async def list_messages(exchange: "Exchange") -> None:
     await store.get(KIND, exchange.owner, exchange.parameter)
     parts = await store.parts(exchange.parameter, _MESSAGES)
     messages = [message for part in parts for message in msgspec.json.decode(part.data)]
-    exchange.reply(_encode(page_of(messages, query)))
+    exchange.answer(page_of(messages, query))

@@ -24,7 +24,7 @@ from pyengine.http.openai.completions.prompt_logprobs import (
     in_chunks,
     vllm_logprobs,
 )
-from pyengine.http.openai.completions.stream_fields import StreamFields, TokenIds
+from pyengine.http.openai.completions.stream_fields import StreamFields
 from pyengine.http.openai.logprobs import (
     by_token_ids,
     check_in_completions,
@@ -138,8 +138,10 @@ class _Writer:
         return self.request.n or 1
 
     @property
-    def model(self) -> str:
-        return self.request.model or self.exchange.service.engine.model_name
+    def head(self) -> dict[str, Any]:
+        """The fields that the answer and its chunks begin with."""
+        model = self.request.model or self.exchange.service.engine.model_name
+        return {"id": self.asked.answer_id, "created": self.created, "model": model}
 
     @property
     def scores(self) -> EchoedScores | None:
@@ -169,19 +171,13 @@ class _Writer:
         """How the answers are streamed."""
         await self._echo()
         request, scores = self.request, self.scores
-        tokens = TokenIds.wanted(
+        fields = StreamFields(
             request,
+            self.head,
+            self.exchange.warnings,
             self.token_ids,
             in_chunks(self.generations, request.prompt_logprobs),
             None if scores is None else scores.prompt,
-        )
-        fields = StreamFields.wanted(
-            request,
-            self.asked.answer_id,
-            self.created,
-            self.model,
-            self.exchange.warnings,
-            tokens,
         )
         return CompletionChunks(fields, self.echoed)
 
@@ -212,9 +208,7 @@ class _Writer:
                 scored = vllm_logprobs(first, request.prompt_logprobs)
                 choice.prompt_logprobs = cast("Any", scored)
         response = CompletionResponse(
-            id=self.asked.answer_id,
-            created=self.created,
-            model=self.model,
+            **self.head,
             choices=choices,
             usage=usage_object([whole.usage for whole in wholes], n),
         )

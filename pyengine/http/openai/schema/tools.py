@@ -80,10 +80,7 @@ class NamedToolParam(msgspec.Struct, forbid_unknown_fields=True):
     custom: NamedFunction | None = None
 
 
-class ToolChoiceParam(msgspec.Struct, forbid_unknown_fields=True):
+class ToolChoiceParam(NamedToolParam, forbid_unknown_fields=True):
     """``tool_choice``: which tools may or must be called: one by its name, or those allowed."""
 
-    type: str
-    function: NamedFunction | None = None
     allowed_tools: AllowedTools | None = None
-    custom: NamedFunction | None = None

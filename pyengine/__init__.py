@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
     from pyengine.http.asgi import asgi_app
     from pyengine.logprobs import TokenLogprob, TopLogprob
-    from pyengine.request.embedding import Embedding
+    from pyengine.request.embedding import Classification, Embedding
     from pyengine.request.generation import Generation
     from pyengine.sampling import SamplingParams
     from pyengine.settings.config import EngineConfig
@@ -52,6 +52,7 @@ __all__ = [
     "ChatAnswer",
     "ChatGeneration",
     "ChatUpdate",
+    "Classification",
     "Completion",
     "ConfigError",
     "ContextLengthError",
@@ -93,7 +94,7 @@ __all__ = [
 
 _MODULES = {
     "pyengine.http.asgi": ("asgi_app",),
-    "pyengine.request.embedding": ("Embedding",),
+    "pyengine.request.embedding": ("Classification", "Embedding"),
     "pyengine.request.generation": ("Generation",),
     "pyengine.async_engine": ("AsyncEngine",),
     "pyengine.sync_engine": ("Engine",),

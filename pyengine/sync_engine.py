@@ -15,7 +15,7 @@ from pyengine.chat.answer import ChatAnswer, ChatUpdate
 from pyengine.chat.options import ChatKeywords
 from pyengine.completion import Completion, Update
 from pyengine.errors import EngineDeadError
-from pyengine.request.embedding import Embedding
+from pyengine.request.embedding import Classification, Embedding
 from pyengine.request.options import EmbedKeywords, GenerateKeywords
 from pyengine.sampling import SamplingParams
 from pyengine.settings.config import EngineConfig
@@ -134,6 +134,12 @@ class Engine:
         """The vector of a prompt, or of several in one batch; see :meth:`AsyncEngine.embed`."""
         made: Embedding | list[Embedding] = self._run(self.engine.embed(prompt, **options))
         return made
+
+    def classify(
+        self, prompts: Sequence[Prompt], **options: Unpack[EmbedKeywords]
+    ) -> list[Classification]:
+        """What a classifier says of each prompt; see :meth:`AsyncEngine.classify`."""
+        return self._run(self.engine.classify(prompts, **options))
 
     def stream(
         self,

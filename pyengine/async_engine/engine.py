@@ -17,7 +17,7 @@ from pyengine.chat.tools import Tool
 from pyengine.decisions.plan import SCORING, Decisions, made_plan
 from pyengine.decisions.questions import Question
 from pyengine.logprobs import TokenLogprob
-from pyengine.request.embedding import Embedding, VectorForm
+from pyengine.request.embedding import Classification, Embedding, VectorForm, classified, head_of
 from pyengine.request.generation import Generation
 from pyengine.request.options import EmbedKeywords, GenerateKeywords, RequestOptions
 from pyengine.request.submission import checked_params
@@ -235,11 +235,31 @@ class AsyncEngine(EngineLife):
         form.check(self.vectors)
         one = isinstance(prompt, str) or (bool(prompt) and all(isinstance(t, int) for t in prompt))
         prompts = cast("Sequence[Text]", [prompt] if one else prompt)
-        token_ids = [await self.encode(each) if isinstance(each, str) else each for each in prompts]
-        asked = RequestOptions(**options, pooling=self.vectors.pooling)
-        generations = [self.begin(each, SamplingParams(), asked) for each in token_ids]
+        generations = await self._pooled(prompts, options)
         embeddings = [await form.embedding(generation, self.vectors) for generation in generations]
         return embeddings[0] if one else embeddings
+
+    async def classify(
+        self, prompts: Sequence[Text], **options: Unpack[EmbedKeywords]
+    ) -> list[Classification]:
+        """What a classifier (``*ForSequenceClassification``) says of each prompt, in one batch.
+
+        Args:
+            prompts: Texts or token ids.
+            options: As of :meth:`embed`.
+
+        Raises:
+            InvalidRequestError: The model is no classifier.
+            PyengineError: As :meth:`generate`.
+        """
+        self.connection.connected()
+        head = head_of(self.vectors)
+        return [await classified(each, head) for each in await self._pooled(prompts, options)]
+
+    async def _pooled(self, prompts: Sequence[Text], options: EmbedKeywords) -> list[Generation]:
+        token_ids = [await self.encode(each) if isinstance(each, str) else each for each in prompts]
+        asked = RequestOptions(**options, pooling=self.vectors.pooling)
+        return [self.begin(each, SamplingParams(), asked) for each in token_ids]
 
     async def decide(
         self,

@@ -41,6 +41,14 @@ class ToolCall:
     arguments: str
 
 
+def read_arguments(text: str) -> Any:
+    """The arguments of a call; of one that was cut short, none."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return {}
+
+
 class ChatUpdate(msgspec.Struct, frozen=True, gc=False):
     """The part of an answer that came since the last update; else as :class:`pyengine.Update`.
 

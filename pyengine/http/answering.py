@@ -11,7 +11,7 @@ to be asked, and a :class:`Writer` that writes the answers in the API's own form
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -56,6 +56,17 @@ class Writer(Protocol[U_contra]):
 
     async def ended(self, answers: Answers) -> None:
         """Stores answers that were streamed, before the end of the stream is sent."""
+
+
+class OneAnswerWriter:
+    """A writer that writes the updates of one answer itself, and stores nothing."""
+
+    async def chunks(self) -> Self:
+        """Itself."""
+        return self
+
+    async def ended(self, answers: Answers) -> None:
+        """Nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)

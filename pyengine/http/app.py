@@ -7,9 +7,7 @@ line in ``operations/paths.py``; the API of others is an extension.
 from collections.abc import Callable
 from typing import Any
 
-from pyengine.async_engine import AsyncEngine
 from pyengine.errors import PyengineError
-from pyengine.http.access.door import Door
 from pyengine.http.access.keys import ApiKey
 from pyengine.http.admin.administration import Administration
 from pyengine.http.admin.own_requests import OwnRequests
@@ -19,16 +17,14 @@ from pyengine.http.batches.runner import BatchRunner
 from pyengine.http.errors import MethodNotAllowedError, NoSuchPathError, error_body
 from pyengine.http.exchange import Exchange
 from pyengine.http.extensions import extensions
+from pyengine.http.fields.policy import FieldPolicy
 from pyengine.http.fields.table import table
-from pyengine.http.limits import Limits, check_head
+from pyengine.http.limits import check_head
 from pyengine.http.local import LocalProtocol, LocalScope
 from pyengine.http.operations.operation import Handler
 from pyengine.http.operations.paths import routes
-from pyengine.http.operations.request_log import RequestLog
-from pyengine.http.operations.tracing import Tracing
 from pyengine.http.rsgi import Scope
 from pyengine.http.service import Service
-from pyengine.http.store.store import Store
 
 # A batch has at most this part of the engine's sequences, whatever else there is to do.
 _SHARE_OF_BATCHES = 4
@@ -52,19 +48,12 @@ class App(Service):
         administration: Reaches the requests of all processes.
     """
 
-    def __init__(
-        self,
-        engine: AsyncEngine,
-        limits: Limits | None = None,
-        tracing: Tracing | None = None,
-        door: Door | None = None,
-        request_log: RequestLog | None = None,
-        store: Store | None = None,
-    ) -> None:
-        super().__init__(engine, limits, tracing, door, request_log, store, table())
+    def prepare(self) -> None:
+        """Make what only the application has."""
+        self.fields = FieldPolicy(table(), self.limits.unknown_fields)
         self.own_requests = OwnRequests(lambda: self.running.exchanges)
         self.administration: Administration = self.own_requests
-        workers = max(1, engine.config.limits.max_sequences // _SHARE_OF_BATCHES)
+        workers = max(1, self.engine.config.limits.max_sequences // _SHARE_OF_BATCHES)
         self.routes = routes()
         self._error_forms = dict(_ERROR_FORMS)
         for extension in extensions():

@@ -206,21 +206,10 @@ def error_headers(error: PyengineError) -> list[tuple[str, str]]:
     return headers
 
 
-def error_object(error: PyengineError) -> dict[str, dict[str, str | None]]:
-    """``{"error": {message, type, param, code}}``."""
-    return {
-        "error": {
-            "message": error.message,
-            "type": error.type,
-            "param": error.param,
-            "code": error.code,
-        }
-    }
-
-
 def error_body(error: PyengineError) -> bytes:
-    """The JSON of :func:`error_object`."""
-    return msgspec.json.encode(error_object(error))
+    """``{"error": {message, type, param, code}}`` in JSON."""
+    told = {name: getattr(error, name) for name in ("message", "type", "param", "code")}
+    return msgspec.json.encode({"error": told})
 
 
 def decode_error(error: Exception, kind: Any) -> InvalidRequestError:

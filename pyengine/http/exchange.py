@@ -344,6 +344,12 @@ class Exchange:
         for generation in self._generations:
             tracing.record(headers, model, self.request_id, self._asked, generation.outcome)
 
+    def answer(self, made: object, *headers: tuple[str, str]) -> None:
+        """Answer with an object in JSON; one that has a field for warnings tells of them."""
+        if self.warnings and hasattr(made, "warnings"):
+            made.warnings = list(self.warnings)
+        self.reply(msgspec.json.encode(made), 200, *headers)
+
     def reply(
         self,
         body: bytes,

@@ -4,6 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 
 
+def written() -> asyncio.Future[None]:
+    """What a write gives that waits for no client."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    done.set_result(None)
+    return done
+
+
 class LocalHeaders(dict[str, str]):
     """The headers of a request, by their names in small letters."""
 
@@ -61,6 +68,4 @@ class LocalProtocol:
     def send_bytes(self, data: bytes) -> asyncio.Future[None]:
         """Add a part of the answer."""
         self.answer += data
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.set_result(None)
-        return done
+        return written()

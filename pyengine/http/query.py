@@ -2,11 +2,10 @@
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 from urllib.parse import parse_qsl
 
 import msgspec
-import msgspec.inspect
 
 from pyengine.errors import InvalidRequestError
 from pyengine.http.errors import NoSuchObjectError
@@ -104,17 +103,13 @@ def put_value(values: dict[str, Any], field: str, value: str, key: str | None = 
 @cache
 def _lists(kind: Any) -> frozenset[str]:
     """The names of the fields that are lists."""
-    info = msgspec.inspect.type_info(kind)
-    assert isinstance(info, msgspec.inspect.StructType)
-    kinds = {field.encode_name: field.type for field in info.fields}
-    return frozenset(
-        name
-        for name, of in kinds.items()
-        if any(
-            isinstance(each, msgspec.inspect.ListType)
-            for each in (of.types if isinstance(of, msgspec.inspect.UnionType) else (of,))
-        )
-    )
+    fields = msgspec.structs.fields(kind)
+    return frozenset(each.encode_name for each in fields if list in _origins(each.type))
+
+
+def _origins(kind: Any) -> set[Any]:
+    """What a type is, or each of those that a union is one of, without what is inside."""
+    return {get_origin(each) for each in (kind, *get_args(kind))}
 
 
 class ObjectList(msgspec.Struct, kw_only=True):

@@ -15,7 +15,6 @@ from pyengine.errors import (
 from pyengine.http.access.door import Door
 from pyengine.http.bodies import BodyRoom
 from pyengine.http.errors import ShuttingDownError
-from pyengine.http.fields.effects import Table
 from pyengine.http.fields.policy import FieldPolicy
 from pyengine.http.limits import Limits
 from pyengine.http.operations.request_log import RequestLog
@@ -61,12 +60,11 @@ class Service:
         door: Door | None = None,
         request_log: RequestLog | None = None,
         store: Store | None = None,
-        fields: Table | None = None,
     ) -> None:
         self.engine = engine
         self.limits = limits or Limits()
         self.bodies = BodyRoom(self.limits.bodies_bytes)
-        self.fields = FieldPolicy(fields or {}, self.limits.unknown_fields)
+        self.fields = FieldPolicy({}, self.limits.unknown_fields)
         self.door = door or Door()
         self.request_log = request_log
         self.store = store or Store()
@@ -76,6 +74,10 @@ class Service:
         self.watching = asyncio.Lock()
         self._numbers = count(1)
         self._start = os.urandom(8).hex()
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Make what the service has beside this; nothing here."""
 
     def new_id(self, prefix: str) -> str:
         """An id that is unique among all answers, of other processes too."""

@@ -10,7 +10,7 @@ import msgspec
 from pyengine.errors import RequestAbortedError
 from pyengine.http.app import App
 from pyengine.http.exchange import Exchange
-from pyengine.http.local import LocalProtocol
+from pyengine.http.local import LocalProtocol, written
 
 T = TypeVar("T")
 
@@ -27,9 +27,7 @@ class StreamProtocol(LocalProtocol):
     def send_bytes(self, data: bytes) -> asyncio.Future[None]:
         """Add a part of the answer."""
         self.parts.put_nowait(data)
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.set_result(None)
-        return done
+        return written()
 
 
 class AsyncStream(Generic[T]):

@@ -63,6 +63,10 @@ def text_kind(config: Mapping[str, Any]) -> dict[str, Any]:
     return {"model_type": entry["text"], **entry["defaults"]} if "text" in entry else {}
 
 
+CLASSIFIER = "ForSequenceClassification"
+"""The end of the names of architectures whose head gives labels their scores."""
+
+
 def architecture_of(config: Mapping[str, Any]) -> str:
     """The name of a model's architecture: what config.json says, or what its ``model_type`` means.
 

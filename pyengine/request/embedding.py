@@ -1,4 +1,4 @@
-"""Vectors of prompts: what is asked of the engine, and what becomes of the states that it pools."""
+"""Vectors and labels of prompts: what becomes of the states that the engine pools."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyengine.completion import Usage
 from pyengine.errors import InvalidRequestError
-from pyengine.model.vectors import VectorSpec
+from pyengine.model.vectors import ScoreHead, VectorSpec
 from pyengine.request.generation import Generation
 
 if TYPE_CHECKING:
@@ -84,3 +84,42 @@ def similarity(one: "Sequence[float] | NDArray[np.float32]", other: "NDArray[np.
 
     lengths = float(np.linalg.norm(one)) * float(np.linalg.norm(other))
     return float(np.dot(one, other)) / max(lengths, 1e-12)
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """What a classifier says of a prompt.
+
+    Attributes:
+        label: The most likely label.
+        logits: The scores of all labels, float32 [labels]; a reward model's is its reward.
+        probabilities: float32 [labels]: of one label, or of labels that may be true together, each
+            by itself, else with the sum 1.
+        usage: Its token counts.
+    """
+
+    label: str
+    logits: "NDArray[np.float32]"
+    probabilities: "NDArray[np.float32]"
+    usage: Usage
+
+
+def head_of(spec: VectorSpec) -> ScoreHead:
+    """The head of the model.
+
+    Raises:
+        InvalidRequestError: It has none.
+    """
+    if spec.head is None:
+        raise InvalidRequestError(
+            "this model classifies nothing: its architecture is no ...ForSequenceClassification"
+        )
+    return spec.head
+
+
+async def classified(generation: Generation, head: ScoreHead) -> Classification:
+    """The classification that a generation ends with, whose states are pooled."""
+    usage = (await generation).usage
+    logits = head.logits(generation.vector)
+    found = head.probabilities(logits)
+    return Classification(head.labels[int(logits.argmax())], logits, found, usage)

@@ -129,7 +129,7 @@ def test_body_that_was_saved_without_its_head(kind: Any, changes: Any, tmp_path:
         ("BertForMaskedLM", "it is an encoder, or reads one"),
         ("XLMRobertaModel", "it is an encoder, or reads one"),
         ("T5ForConditionalGeneration", "it is an encoder, or reads one"),
-        ("LlamaForSequenceClassification", "of its family, these are served: LlamaForCausalLM"),
+        ("LlamaForTokenClassification", "of its family, these are served: LlamaForCausalLM"),
         ("LLaMAForCausalLM", "names near it: LlamaForCausalLM"),
         ("Strange", "there is no part for its layers; docs/MODELS.md"),
     ],

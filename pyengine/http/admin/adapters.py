@@ -69,14 +69,14 @@ async def load(exchange: "Exchange") -> None:
             param="lora_name",
         )
     adapter = await engine.load_adapter(wanted.lora_path, wanted.lora_name)
-    exchange.reply(msgspec.json.encode(AdapterState(adapter.name, adapter.digest, adapter.base)))
+    exchange.answer(AdapterState(adapter.name, adapter.digest, adapter.base))
 
 
 async def unload(exchange: "Exchange") -> None:
     """Take an adapter's name away; requests that run keep the adapter."""
     wanted = await exchange.read(_unload)
     adapter = _alone(exchange).unload_adapter(wanted.lora_name)
-    exchange.reply(msgspec.json.encode(AdapterState(adapter.name, adapter.digest, adapter.base)))
+    exchange.answer(AdapterState(adapter.name, adapter.digest, adapter.base))
 
 
 def _alone(exchange: "Exchange") -> AsyncEngine:

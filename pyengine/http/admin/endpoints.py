@@ -51,7 +51,7 @@ _abort_request = msgspec.json.Decoder(AbortRequest)
 async def list_requests(exchange: "Exchange") -> None:
     """Requests that are being answered."""
     found = await exchange.service.administration.requests()
-    exchange.reply(msgspec.json.encode(RequestList(found)))
+    exchange.answer(RequestList(found))
 
 
 async def abort_request(exchange: "Exchange") -> None:
@@ -67,13 +67,13 @@ async def abort_request(exchange: "Exchange") -> None:
             f"No request with the id {wanted.request_id[:100]!r} is being answered.",
             param="request_id",
         )
-    exchange.reply(msgspec.json.encode(RequestList(ended)))
+    exchange.answer(RequestList(ended))
 
 
 async def reset_prefix_cache(exchange: "Exchange") -> None:
     """Forget all cached prefixes but those that running requests hold."""
     freed = await exchange.service.require_responsive().reset_prefix_cache()
-    exchange.reply(msgspec.json.encode(ResetAnswer(freed)))
+    exchange.answer(ResetAnswer(freed))
 
 
 async def sleep(exchange: "Exchange") -> None:
@@ -95,4 +95,4 @@ async def is_sleeping(exchange: "Exchange") -> None:
 
 
 def _reply_asleep(exchange: "Exchange") -> None:
-    exchange.reply(msgspec.json.encode(SleepState(exchange.service.engine.asleep)))
+    exchange.answer(SleepState(exchange.service.engine.asleep))

@@ -13,10 +13,10 @@ from typing import Any
 
 import msgspec
 
-from pyengine.chat.answer import ChatAnswer, ChatUpdate
+from pyengine.chat.answer import ChatAnswer, ChatUpdate, read_arguments
 from pyengine.completion import Usage
 from pyengine.errors import PyengineError
-from pyengine.http.answering import Answers
+from pyengine.http.answering import Answers, OneAnswerWriter
 from pyengine.http.anthropic.schema import MessageAnswer, MessageUsage
 from pyengine.http.packed_reasoning import packed
 from pyengine.http.streams.event_stream import EVENTS
@@ -66,21 +66,18 @@ def content(answer: ChatAnswer, *, shows: bool = True) -> list[dict[str, Any]]:
     if answer.text or (not blocks and not answer.tool_calls):
         blocks.append({"type": "text", "text": answer.text})
     blocks += [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call.arguments)}
+        {
+            "type": "tool_use",
+            "id": call.id,
+            "name": call.name,
+            "input": read_arguments(call.arguments),
+        }
         for call in answer.tool_calls
     ]
     return blocks
 
 
-def _input(arguments: str) -> Any:
-    """The arguments of a call; of one that was cut short, nothing."""
-    try:
-        return msgspec.json.decode(arguments)
-    except msgspec.DecodeError:
-        return {}
-
-
-class MessageWriter:
+class MessageWriter(OneAnswerWriter):
     """Writes one answer; :class:`pyengine.http.answering.Writer` of its API."""
 
     form = EVENTS
@@ -111,10 +108,6 @@ class MessageWriter:
         self._blocks = 0  # that were begun
         self._last: ChatUpdate | None = None
 
-    async def chunks(self) -> "MessageWriter":
-        """Itself."""
-        return self
-
     async def whole(self, answers: Answers) -> bytes:
         """The message with its answer in it."""
         (made,) = answers
@@ -124,9 +117,6 @@ class MessageWriter:
         if self._edits is not None:
             message.context_management = self._edits
         return _encode(message)
-
-    async def ended(self, answers: Answers) -> None:
-        """Nothing: messages are not stored."""
 
     def first(self, index: int, update: ChatUpdate) -> bytes:
         """The message as it begins."""

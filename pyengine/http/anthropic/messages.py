@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _decoder = msgspec.json.Decoder(MessagesRequest)
 _counted = msgspec.json.Decoder(CountTokensRequest)
-_encode = msgspec.json.Encoder().encode
 # The request's fields by the engine's parameters.
 _FIELDS = {
     "prompt": "messages",
@@ -88,7 +87,7 @@ async def count_tokens(exchange: "Exchange") -> None:
     counted = TokenCount(len(made.token_ids))
     if made.edits is not None:
         counted.context_management = {"original_input_tokens": made.original_tokens}
-    exchange.reply(_encode(counted))
+    exchange.answer(counted)
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,10 @@ async def file_of_parts(
     """Make the file ``name`` of the parts of a claimed batch; whether there is one: it had some."""
     make: Callable[[int], bytes] = partial(_described, name, f"{batch.id}_{part}.jsonl", seconds)
     row = (KIND, name, batch.owner)
-    return await store.split_off(batch.id, part, row, make, batch.claim, seconds)
+    expires = time.time() + (store.limits.seconds if seconds is None else seconds)
+    return await store.run(
+        lambda data: data.split_off(batch.id, part, row, make, expires, batch.claim)
+    )
 
 
 def _described(name: str, filename: str, seconds: float | None, size: int) -> bytes:

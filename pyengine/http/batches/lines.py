@@ -16,6 +16,7 @@ ENDPOINTS = (
     "/v1/completions",
     "/v1/responses",
     "/v1/embeddings",
+    "/v1/classify",
     "/v1/messages",
     "/v1/rerank",
     "/v1/score",

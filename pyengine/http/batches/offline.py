@@ -20,8 +20,7 @@ import msgspec
 from pyengine.errors import ConfigError, EngineDeadError
 from pyengine.http.app import App
 from pyengine.http.batches.lines import AnswerLine, Malformed, RequestLine, read_lines
-from pyengine.http.batches.parallel import in_parallel
-from pyengine.http.batches.performer import answer
+from pyengine.http.batches.performer import answer, in_parallel
 from pyengine.http.operations.paths import routes
 
 _encode = msgspec.json.Encoder().encode

@@ -1,7 +1,7 @@
-"""Answers the requests of batches by the server's own endpoints."""
+"""Answers the requests of batches by the server's own endpoints, several at once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 
 import msgspec
 
@@ -32,3 +32,14 @@ async def answer(
             made = LineAnswer(status, request_id, msgspec.Raw(answered))
             return AnswerLine(line_id, request.custom_id, made, None)
         await asyncio.sleep(_PAUSE_S)
+
+
+async def in_parallel(workers: int, work: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Run ``work`` as often at once; an exception of one ends all, and so does cancelling."""
+    tasks = [asyncio.create_task(work()) for _ in range(workers)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

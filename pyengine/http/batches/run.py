@@ -29,8 +29,7 @@ from pyengine.http.batches.lines import (
     RequestLine,
     read_lines,
 )
-from pyengine.http.batches.parallel import in_parallel
-from pyengine.http.batches.performer import Perform, answer
+from pyengine.http.batches.performer import Perform, answer, in_parallel
 from pyengine.http.batches.usage import add_usage
 from pyengine.http.errors import StoreUnavailableError
 from pyengine.http.openai.schema.batches import (

@@ -1,5 +1,7 @@
 """The tokens of a batch: the sum of what its answers say of themselves."""
 
+from typing import Any
+
 import msgspec
 
 from pyengine.http.batches.lines import AnswerLine
@@ -10,30 +12,8 @@ from pyengine.http.openai.schema.response_object import (
 )
 
 
-class _Cached(msgspec.Struct):
-    cached_tokens: int = 0
-
-
-class _Thought(msgspec.Struct):
-    reasoning_tokens: int = 0
-
-
-class _Usage(msgspec.Struct):
-    """``usage`` as completions, responses and Anthropic's messages spell it."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    prompt_tokens_details: _Cached | None = None
-    completion_tokens_details: _Thought | None = None
-    input_tokens: int = 0
-    output_tokens: int = 0
-    input_tokens_details: _Cached | None = None
-    output_tokens_details: _Thought | None = None
-    cache_read_input_tokens: int = 0
-
-
 class _Body(msgspec.Struct):
-    usage: _Usage | None = None
+    usage: dict[str, Any] | None = None
 
 
 _decode = msgspec.json.Decoder(_Body).decode
@@ -46,17 +26,20 @@ def add_usage(total: ResponseUsage | None, line: AnswerLine) -> ResponseUsage | 
     usage = _decode(line.response.body).usage
     if usage is None:
         return total
+
+    def of(name: str, inner: str = "") -> int:
+        """A count, as completions, responses and Anthropic's messages spell it."""
+        found = (usage.get(name) or {}).get(inner) if inner else usage.get(name)
+        return int(found or 0)
+
     # Anthropic's input leaves out what came from the cache.
-    cached = usage.cache_read_input_tokens
-    given = usage.prompt_tokens + usage.input_tokens + cached
-    for details in (usage.prompt_tokens_details, usage.input_tokens_details):
-        cached += 0 if details is None else details.cached_tokens
-    made = usage.completion_tokens + usage.output_tokens
-    thought = sum(
-        details.reasoning_tokens
-        for details in (usage.completion_tokens_details, usage.output_tokens_details)
-        if details is not None
-    )
+    cached = of("cache_read_input_tokens")
+    given = of("prompt_tokens") + of("input_tokens") + cached
+    for details in ("prompt_tokens_details", "input_tokens_details"):
+        cached += of(details, "cached_tokens")
+    made = of("completion_tokens") + of("output_tokens")
+    thought = of("completion_tokens_details", "reasoning_tokens")
+    thought += of("output_tokens_details", "reasoning_tokens")
     if total is not None:
         given, made = given + total.input_tokens, made + total.output_tokens
         cached += total.input_tokens_details.cached_tokens

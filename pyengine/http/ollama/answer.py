@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from pyengine.chat.answer import ChatAnswer, ChatUpdate, ToolCallDelta
+from pyengine.chat.answer import ChatAnswer, ChatUpdate, ToolCallDelta, read_arguments
 from pyengine.completion import Usage
 from pyengine.errors import PyengineError
-from pyengine.http.answering import Answers
+from pyengine.http.answering import Answers, OneAnswerWriter
 from pyengine.http.ollama.schema import (
     OllamaAnswer,
     OllamaCall,
@@ -28,7 +28,7 @@ def error_body(error: PyengineError) -> bytes:
     return _encode({"error": error.message})
 
 
-class OllamaWriter:
+class OllamaWriter(OneAnswerWriter):
     """Writes one answer, whole or line by line; :class:`pyengine.http.answering.Writer`."""
 
     form = LINES
@@ -67,13 +67,6 @@ class OllamaWriter:
     def error(self, error: PyengineError) -> bytes:
         """The line that ends a stream which failed."""
         return error_body(error) + b"\n"
-
-    async def ended(self, answers: Answers) -> None:
-        """Nothing: answers are not stored."""
-
-    async def chunks(self) -> "OllamaWriter":
-        """Itself."""
-        return self
 
     async def whole(self, answers: Answers) -> bytes:
         """The answer as one object."""
@@ -140,11 +133,7 @@ def _written(made: OllamaAnswer) -> bytes:
 
 
 def _call(call_id: str, name: str, arguments: str) -> OllamaCall:
-    try:
-        read = msgspec.json.decode(arguments, type=dict[str, Any])
-    except msgspec.MsgspecError:
-        read = {}  # cut short
-    return OllamaCall(OllamaFunction(name, read), call_id)
+    return OllamaCall(OllamaFunction(name, read_arguments(arguments)), call_id)
 
 
 def _durations(timing: Timing) -> tuple[int, int, int]:

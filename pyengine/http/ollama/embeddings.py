@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _embed = msgspec.json.Decoder(OllamaEmbedRequest)
 _embeddings = msgspec.json.Decoder(OllamaEmbeddingsRequest)
-_encode = msgspec.json.Encoder().encode
 
 
 async def embed(exchange: "Exchange") -> None:
@@ -42,7 +41,7 @@ async def embed(exchange: "Exchange") -> None:
         prompt_eval_count=sum(each.usage.prompt_tokens for each in made),
         warnings=list(exchange.warnings) or None,
     )
-    exchange.reply(_encode(answer))
+    exchange.answer(answer)
 
 
 async def embeddings(exchange: "Exchange") -> None:
@@ -51,7 +50,7 @@ async def embeddings(exchange: "Exchange") -> None:
     exchange.require_model(known_name(exchange, request.model))
     form = VectorForm(normalize=False)
     (made,) = await _embedded(exchange, [request.prompt], form, truncate=True)
-    exchange.reply(_encode(OllamaEmbeddingsAnswer(made.vector.tolist())))
+    exchange.answer(OllamaEmbeddingsAnswer(made.vector.tolist()))
 
 
 async def _embedded(

@@ -182,14 +182,14 @@ def known_name(exchange: "Exchange", name: str | None) -> str | None:
 async def tags(exchange: "Exchange") -> None:
     """The model that is served, in Ollama's form."""
     engine = exchange.service.require_ready()
-    exchange.reply(_encode({"models": [_described(engine)]}))
+    exchange.answer({"models": [_described(engine)]})
 
 
 async def running(exchange: "Exchange") -> None:
     """The models that are loaded: the one that is served, in Ollama's form."""
     engine = exchange.service.require_ready()
     made = {**_described(engine), "expires_at": "9999-01-01T00:00:00Z", "size_vram": 0}
-    exchange.reply(_encode({"models": [{**made, "context_length": engine.max_context}]}))
+    exchange.answer({"models": [{**made, "context_length": engine.max_context}]})
 
 
 async def show(exchange: "Exchange") -> None:
@@ -215,7 +215,7 @@ async def show(exchange: "Exchange") -> None:
         "capabilities": abilities,
         "modified_at": _SINCE,
     }
-    exchange.reply(_encode(made))
+    exchange.answer(made)
 
 
 async def pull(exchange: "Exchange") -> None:
@@ -231,7 +231,7 @@ async def pull(exchange: "Exchange") -> None:
 
 async def version(exchange: "Exchange") -> None:
     """The version of Ollama whose API this is: clients refuse servers that are older."""
-    exchange.reply(_encode({"version": _OF_OLLAMA}))
+    exchange.answer({"version": _OF_OLLAMA})
 
 
 def _described(engine: "AsyncEngine") -> dict[str, Any]:

@@ -66,7 +66,7 @@ async def list_all(exchange: "Exchange") -> None:
     """The batches, the newest first."""
     query = read_query(exchange.scope.query_string, ListQuery)
     page = await stored_page(exchange, KIND, query)
-    exchange.reply(_encode(page))
+    exchange.answer(page)
 
 
 async def retrieve(exchange: "Exchange") -> None:

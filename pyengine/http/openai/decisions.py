@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
 
 _decoder = msgspec.json.Decoder(DecisionRequest)
-_encode = msgspec.json.Encoder().encode
 _write_json = msgspec.json.encode
 
 
@@ -73,9 +72,7 @@ async def create(exchange: "Exchange") -> None:
         model=request.model or engine.model_name,
         usage=_usage(made.usages),
     )
-    if exchange.warnings:
-        response.warnings = list(exchange.warnings)
-    exchange.reply(_encode(response))
+    exchange.answer(response)
 
 
 def _item(item: dict[str, Any]) -> dict[str, Any]:

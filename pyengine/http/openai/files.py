@@ -17,7 +17,6 @@ from pyengine.validation.decoding import refusal
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
 
-_encode = msgspec.json.Encoder().encode
 _LONGEST_NAME = 255
 # A form has three, and unknown ones are refused by name.
 _MOST_FIELDS = 100
@@ -66,7 +65,7 @@ async def _store(exchange: "Exchange", body: bytes) -> None:
     )
     seconds = None if kept is None else float(kept.seconds)
     await put_file(service.store, exchange.owner, data, described, seconds)
-    exchange.reply(_encode(described))
+    exchange.answer(described)
 
 
 def _form(kind: str, body: bytes) -> tuple[dict[str, Any], str, bytes]:
@@ -112,7 +111,7 @@ async def list_all(exchange: "Exchange") -> None:
     """The stored files, the newest first."""
     query = read_query(exchange.scope.query_string, FilesQuery)
     page = await stored_page(exchange, KIND, query, purpose=query.purpose)
-    exchange.reply(_encode(page))
+    exchange.answer(page)
 
 
 async def retrieve(exchange: "Exchange") -> None:
@@ -132,4 +131,4 @@ async def content(exchange: "Exchange") -> None:
 async def delete(exchange: "Exchange") -> None:
     """Remove a file."""
     await exchange.service.store.delete(KIND, exchange.owner, exchange.parameter)
-    exchange.reply(_encode(Deleted(exchange.parameter, "file")))
+    exchange.answer(Deleted(exchange.parameter, "file"))

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from pyengine.async_engine import AsyncEngine
-from pyengine.http.openai.schema.models import Model, ModelList
 
 if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
@@ -15,17 +14,44 @@ if TYPE_CHECKING:
 _CREATED = int(time.time())
 
 
+class Model(msgspec.Struct, gc=False):
+    """A model that is served.
+
+    Attributes:
+        max_model_len: The longest prompt and answer together, in tokens.
+        parent: The model that an adapter changes.
+        root: The folder that an adapter was loaded from.
+        default_sampling_params: What requests that leave them out get, where the model has its own.
+    """
+
+    id: str
+    created: int
+    max_model_len: int
+    object: str = "model"
+    owned_by: str = "pyengine"
+    parent: str | msgspec.UnsetType = msgspec.UNSET
+    root: str | msgspec.UnsetType = msgspec.UNSET
+    default_sampling_params: dict[str, float] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ModelList(msgspec.Struct, gc=False):
+    """``GET /v1/models``."""
+
+    data: list[Model]
+    object: str = "list"
+
+
 async def list_all(exchange: "Exchange") -> None:
     """The models that are served."""
     engine = exchange.service.require_ready()
     models = [_model(engine, name) for name in (*engine.model_names, *engine.adapters)]
-    exchange.reply(msgspec.json.encode(ModelList(models)))
+    exchange.answer(ModelList(models))
 
 
 async def retrieve(exchange: "Exchange") -> None:
     """One model, by its name; names of hubs have slashes in them."""
     engine = exchange.require_model(exchange.parameter)
-    exchange.reply(msgspec.json.encode(_model(engine, exchange.adapter or exchange.parameter)))
+    exchange.answer(_model(engine, exchange.adapter or exchange.parameter))
 
 
 def _model(engine: AsyncEngine, name: str) -> Model:

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _tokenize = msgspec.json.Decoder(TokenizeRequest)
 _detokenize = msgspec.json.Decoder(DetokenizeRequest)
 _apply = msgspec.json.Decoder(ApplyTemplateRequest)
-_encode = msgspec.json.Encoder().encode
 
 
 async def tokenize(exchange: "Exchange") -> None:
@@ -57,9 +56,7 @@ async def tokenize(exchange: "Exchange") -> None:
         await engine.tokenizer.load_bytes()
         spelled = map(engine.tokenizer.token_bytes, token_ids)
         answer.token_strs = [each.decode("utf-8", "replace") for each in spelled]
-    if exchange.warnings:
-        answer.warnings = list(exchange.warnings)
-    exchange.reply(_encode(answer))
+    exchange.answer(answer)
 
 
 async def detokenize(exchange: "Exchange") -> None:
@@ -73,7 +70,7 @@ async def detokenize(exchange: "Exchange") -> None:
     text = await asyncio.to_thread(
         tokenizer.decode, request.tokens, bool(request.skip_special_tokens)
     )
-    exchange.reply(_encode(DetokenizeAnswer(text, text)))
+    exchange.answer(DetokenizeAnswer(text, text))
 
 
 async def apply_template(exchange: "Exchange") -> None:
@@ -82,9 +79,7 @@ async def apply_template(exchange: "Exchange") -> None:
     exchange.require_model(request.model)
     spec, _ = await _prepared(exchange, request)
     answer = ApplyTemplateAnswer(spec.prompt.text)
-    if exchange.warnings:
-        answer.warnings = list(exchange.warnings)
-    exchange.reply(_encode(answer))
+    exchange.answer(answer)
 
 
 async def _prepared(

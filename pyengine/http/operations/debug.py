@@ -69,7 +69,7 @@ async def profile(exchange: "Exchange") -> None:
     spans = observation.spans[-MAX_SPANS:].tobytes() if wanted else b""
     samples = msgspec.json.encode(observation.samples)
     answer = ProfileAnswer(msgspec.Raw(report), spans, msgspec.Raw(samples))
-    exchange.reply(msgspec.json.encode(answer))
+    exchange.answer(answer)
 
 
 async def record(exchange: "Exchange") -> None:
@@ -95,4 +95,4 @@ async def record(exchange: "Exchange") -> None:
     answer = RecordAnswer(
         recorded, waits.tobytes(), number, running, drafts, engine.config.proposers, engine.info
     )
-    exchange.reply(msgspec.json.encode(answer))
+    exchange.answer(answer)

@@ -4,8 +4,6 @@
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from pyengine._core import __version__
 
 if TYPE_CHECKING:
@@ -25,4 +23,4 @@ async def ready(exchange: "Exchange") -> None:
 
 async def version(exchange: "Exchange") -> None:
     """The version of pyengine."""
-    exchange.reply(msgspec.json.encode({"version": __version__}))
+    exchange.answer({"version": __version__})

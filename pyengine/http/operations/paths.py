@@ -18,15 +18,20 @@ from pyengine.http.extensions import extensions
 from pyengine.http.openai import batches, decisions, files, models, tokenize
 from pyengine.http.openai.completions import chat, stored_chat, text
 from pyengine.http.openai.completions.stored_chat import UpdateRequest
-from pyengine.http.openai.pooling import embeddings, rerank
+from pyengine.http.openai.models import Model, ModelList
+from pyengine.http.openai.pooling import classify, embeddings, rerank
 from pyengine.http.openai.responses import create as responses
 from pyengine.http.openai.responses import stored as stored_responses
 from pyengine.http.openai.schema.batches import BatchObject, BatchRequest, FileObject
 from pyengine.http.openai.schema.chat import ChatRequest, ChatResponse
 from pyengine.http.openai.schema.completions import CompletionRequest, CompletionResponse
 from pyengine.http.openai.schema.decisions import DecisionObject, DecisionRequest
-from pyengine.http.openai.schema.embeddings import EmbeddingRequest, EmbeddingResponse
-from pyengine.http.openai.schema.models import Model, ModelList
+from pyengine.http.openai.schema.embeddings import (
+    ClassifyRequest,
+    ClassifyResponse,
+    EmbeddingRequest,
+    EmbeddingResponse,
+)
 from pyengine.http.openai.schema.rerank import (
     RerankRequest,
     RerankResponse,
@@ -134,6 +139,7 @@ _PATHS: Paths = {
             example={"input": ["A text.", "Another."]},
         )
     },
+    "/v1/classify": {"POST": Operation(classify.classify, ClassifyResponse, ClassifyRequest)},
     "/v1/rerank": {
         "POST": Operation(
             rerank.rerank,

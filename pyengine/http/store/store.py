@@ -143,7 +143,7 @@ class Store:
         expires = time.time() + (self.limits.seconds if seconds is None else seconds)
         until = lease_until() if lease else 0.0
         row = (name, owner, body)
-        await self._run(lambda data: data.put(kind, row, expires, until, list(parts)))
+        await self.run(lambda data: data.put(kind, row, expires, until, list(parts)))
 
     async def get(self, kind: str, owner: str, name: str) -> Row:
         """The owner's object of that id.
@@ -153,7 +153,7 @@ class Store:
             StoreOffError: There is no store.
         """
         self.require()
-        row = await self._run(lambda data: data.get(kind, owner, name))
+        row = await self.run(lambda data: data.get(kind, owner, name))
         if row is None:
             raise _no_such(kind, name)
         return row
@@ -182,7 +182,7 @@ class Store:
             rows = data.page(kind, owner, after, labels, descending=descending)
             return None if rows is None else list(islice(rows, limit + 1))
 
-        rows = await self._run(read)
+        rows = await self.run(read)
         if rows is None:
             raise _no_such(kind, after or "")
         return Page(rows[:limit], len(rows) > limit)
@@ -195,7 +195,7 @@ class Store:
             StoreOffError: There is no store.
         """
         self.require()
-        if not await self._run(lambda data: data.delete(kind, owner, name)):
+        if not await self.run(lambda data: data.delete(kind, owner, name)):
             raise _no_such(kind, name)
 
     async def change(
@@ -219,7 +219,7 @@ class Store:
             Its body then; None: it is gone, or another process has claimed it.
         """
         until = None if lease is None else lease_until() if lease else 0.0
-        body = await self._run(lambda data: data.change(name, change, until, parts, claim))
+        body = await self.run(lambda data: data.change(name, change, until, parts, claim))
         self._written.set()
         self._written = asyncio.Event()
         return body
@@ -228,28 +228,15 @@ class Store:
         self, name: str, part: str, after: int = -1, limit: int = 1 << 62
     ) -> list[Part]:
         """The parts of that name whose numbers are over ``after``, by their order."""
-        return await self._run(lambda data: data.parts(name, part, after, limit))
+        return await self.run(lambda data: data.parts(name, part, after, limit))
 
     async def numbers(self, name: str, part: str) -> set[int]:
         """The numbers of the parts of that name."""
-        return await self._run(lambda data: data.numbers(name, part))
-
-    async def split_off(
-        self,
-        source: str,
-        part: str,
-        row: tuple[str, str, str],
-        make: Callable[[int], bytes],
-        claim: int,
-        seconds: float | None = None,
-    ) -> bool:
-        """Make an object of the parts of another; see :meth:`Database.split_off`."""
-        expires = time.time() + (self.limits.seconds if seconds is None else seconds)
-        return await self._run(lambda data: data.split_off(source, part, row, make, expires, claim))
+        return await self.run(lambda data: data.numbers(name, part))
 
     async def claim(self, kind: str, wanted: Callable[[bytes], bool]) -> Row | None:
         """Take a lease on an unfinished object whose process has died; None: there is none."""
-        return await self._run(lambda data: data.claim(kind, wanted))
+        return await self.run(lambda data: data.claim(kind, wanted))
 
     async def look(self) -> None:
         """Wait until objects have changed, or another process may have changed some."""
@@ -269,7 +256,7 @@ class Store:
 
     async def _ask(self) -> None:
         try:
-            self._use = await self._run(lambda data: StoreUse(data.total, data.counts()))
+            self._use = await self.run(lambda data: StoreUse(data.total, data.counts()))
         except StoreUnavailableError:
             pass  # logged
         finally:
@@ -287,7 +274,8 @@ class Store:
             self._database = Database(self.limits.path, self.limits.most_bytes)
         return self._database
 
-    async def _run(self, work: Callable[[Database], T]) -> T:
+    async def run(self, work: Callable[[Database], T]) -> T:
+        """Do some work with the database, on its thread."""
         loop = asyncio.get_running_loop()
         import sqlite3
 

@@ -68,7 +68,7 @@ from pyengine.model.architectures.families.norms_behind import exaone4, gemma, g
 from pyengine.model.architectures.missing import refusal
 from pyengine.model.architectures.parts import Parts, Step
 from pyengine.model.architectures.traits import Traits
-from pyengine.model.config_defaults import architecture_of
+from pyengine.model.config_defaults import CLASSIFIER, architecture_of
 from pyengine.model.runner import ModelInfo
 from pyengine.model.weights.sharding import Weights
 
@@ -257,9 +257,9 @@ def find_architecture(name: str) -> Build:
         ModelLoadError: There is none of that name, or its package cannot be imported.
     """
     names = [OTHER_NAMES.get(name, name)]
-    if name.endswith("Model"):
-        # A body that was saved without its head, as models that give vectors are.
-        body = name.removesuffix("Model")
+    if name.endswith(("Model", CLASSIFIER)):
+        # A body that was saved without its head, as models that give vectors are, or with another.
+        body = name.removesuffix("Model").removesuffix(CLASSIFIER)
         names += [f"{body}ForCausalLM", f"{body}LMHeadModel"]
     for whole in names:
         if whole in ARCHITECTURES:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from pyengine.errors import ModelLoadError
+from pyengine.model.config_defaults import CLASSIFIER
 
 BUFFERS = re.compile(
     r"(inv_freq|masked_bias|(cos|sin)_cached|rotary_emb\.\w+|(attn|attention)\.bias"
@@ -21,6 +22,9 @@ OTHER_PARTS = re.compile(
     r"|connector|mm_|mlp1|projector|patch_merger|mtp)"
 )
 """What stands beside a text part: encoders, what joins them, and heads that draft."""
+
+SCORES = "score.weight"
+"""The head of a classifier, which is no part of what the engine computes."""
 
 SHARING = re.compile(r"self_attn\.([kv]_proj|[kv]_norm)\.")
 """Weights that some files have of layers which read the keys and values of others."""
@@ -49,6 +53,7 @@ def check_all_read(
     first = int(config.get("num_hidden_layers") or 0)
     drafting = config.get("num_nextn_predict_layers") or config.get("num_mtp_layers") or 0
     behind = {f".layers.{first + layer}." for layer in range(int(drafting))}
+    scored = any(str(name).endswith(CLASSIFIER) for name in config.get("architectures") or ())
     numberless = {_numberless(name) for name in asked} if some else set()
     left = [
         name
@@ -59,6 +64,7 @@ def check_all_read(
         and not OTHER_PARTS.match(name)
         and not any(each in name for each in behind)
         and not (config.get("index_topk") and ".indexer." in name)
+        and not (scored and name == SCORES)
         and not (config.get("num_kv_shared_layers") and SHARING.search(name))
         and not (name.rpartition(".")[0] in quantized and not name.endswith(".bias"))
     ]

@@ -4,12 +4,14 @@ import asyncio
 import base64
 import importlib
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pyengine.completion import Usage
 from pyengine.errors import InvalidRequestError
 from pyengine.http.errors import FieldNames
 from pyengine.http.openai.completions.text import split_prompts
@@ -19,9 +21,11 @@ from pyengine.http.openai.schema.embeddings import (
     EmbeddingRequest,
     EmbeddingResponse,
     EmbeddingUsage,
+    PooledRequest,
 )
 from pyengine.http.operations.tracing import Asked
 from pyengine.request.embedding import Embedding, VectorForm
+from pyengine.request.generation import Generation
 from pyengine.request.options import RequestOptions
 from pyengine.sampling import SamplingParams
 from pyengine.telemetry.timing import server_timing
@@ -40,7 +44,6 @@ NOT_TRAINED = (
 )
 
 _decoder = msgspec.json.Decoder(EmbeddingRequest)
-_encode = msgspec.json.Encoder().encode
 _PARAMS = SamplingParams()
 
 
@@ -48,9 +51,28 @@ async def create(exchange: "Exchange") -> None:
     """The vectors of texts."""
     request = await exchange.decode(_decoder)
     exchange.names = FieldNames({"prompt": "input"})
-    engine = exchange.require_model(request.model)
+    exchange.require_model(request.model)
     form = VectorForm(request.dimensions, request.normalize)
-    inputs = split_prompts(request.input, "input")
+    token_ids = await prompts_of(exchange, request)
+    options = request.scheduled(tenant=request.user)
+    embeddings = await embedded(exchange, token_ids, form, options)
+    written = _base64 if request.encoding_format == "base64" else _numbers
+    data = [EmbeddingObject(at, written(each.vector)) for at, each in enumerate(embeddings)]
+    told = answered(exchange, request.model, [each.usage for each in embeddings])
+    timing = server_timing([outcome.timing for outcome in exchange.outcomes])
+    exchange.answer(
+        EmbeddingResponse(data=data, model=told["model"], usage=told["usage"]),
+        ("server-timing", timing),
+    )
+
+
+async def prompts_of(exchange: "Exchange", request: PooledRequest) -> list[list[int]]:
+    """The token ids of a request's inputs.
+
+    Raises:
+        InvalidRequestError: Naming the field at fault.
+    """
+    engine, inputs = exchange.service.engine, split_prompts(request.input, "input")
     check_inputs("input", len(inputs))
     special, most = request.add_special_tokens is not False, request.truncate_prompt_tokens
     # A text that is cut may be longer than the context.
@@ -59,22 +81,7 @@ async def create(exchange: "Exchange") -> None:
         await encode(text, add_special_tokens=special) if isinstance(text, str) else text
         for text in inputs
     ]
-    token_ids = [last_tokens(ids, most, engine.max_context) for ids in token_ids]
-    options = request.scheduled(tenant=request.user)
-    embeddings = await embedded(exchange, token_ids, form, options)
-    tokens = sum(each.usage.prompt_tokens for each in embeddings)
-    written = _base64 if request.encoding_format == "base64" else _numbers
-    response = EmbeddingResponse(
-        data=[
-            EmbeddingObject(index, written(each.vector)) for index, each in enumerate(embeddings)
-        ],
-        model=request.model or engine.model_name,
-        usage=EmbeddingUsage(tokens, tokens),
-    )
-    if exchange.warnings:
-        response.warnings = list(exchange.warnings)
-    timing = server_timing([outcome.timing for outcome in exchange.outcomes])
-    exchange.reply(_encode(response), 200, ("server-timing", timing))
+    return [last_tokens(ids, most, engine.max_context) for ids in token_ids]
 
 
 async def embedded(
@@ -89,17 +96,38 @@ async def embedded(
         InvalidRequestError: The model gives no vectors, or not such ones.
         PyengineError: The engine refused a prompt.
     """
-    engine = exchange.service.engine
-    spec = engine.vectors
+    spec = exchange.service.engine.vectors
     form.check(spec)
-    if "numpy" not in sys.modules:  # its import takes too long for a loop that serves
-        await asyncio.to_thread(importlib.import_module, "numpy")
     if not spec.declared:
         exchange.warn(NOT_TRAINED)
-    asked = Asked("embeddings", exchange.service.new_id("embd-"), _PARAMS, False)
-    options = replace(options, pooling=spec.pooling)
-    generations = exchange.generate(((ids, _PARAMS) for ids in prompts), options, asked)
+    generations = await pooled(exchange, prompts, options, "embeddings", "embd-")
     return [await form.embedding(generation, spec) for generation in generations]
+
+
+async def pooled(
+    exchange: "Exchange",
+    prompts: Sequence[list[int]],
+    options: RequestOptions,
+    operation: str,
+    prefix: str,
+) -> list[Generation]:
+    """Generations whose states are pooled; ``prefix`` begins the answer's id."""
+    if "numpy" not in sys.modules:  # its import takes too long for a loop that serves
+        await asyncio.to_thread(importlib.import_module, "numpy")
+    asked = Asked(operation, exchange.service.new_id(prefix), _PARAMS, False)
+    options = replace(options, pooling=exchange.service.engine.vectors.pooling)
+    return exchange.generate(((ids, _PARAMS) for ids in prompts), options, asked)
+
+
+def answered(exchange: "Exchange", model: str | None, usages: Iterable[Usage]) -> dict[str, Any]:
+    """The fields of a ScoredResponse but for its data."""
+    tokens = sum(usage.prompt_tokens for usage in usages)
+    return {
+        "id": exchange.answer_id or "",
+        "created": int(time.time()),
+        "model": model or exchange.service.engine.model_name,
+        "usage": EmbeddingUsage(tokens, tokens),
+    }
 
 
 def check_inputs(param: str, count: int) -> None:

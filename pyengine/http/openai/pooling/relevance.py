@@ -1,6 +1,7 @@
 """How well a document answers a query, by what the model is.
 
-A model whose folder says how to make vectors gives the cosine of two. Any other is asked, as
+A classifier of one label reads both. A model whose folder says how to make vectors gives the
+cosine of two. Any other is asked, as
 Qwen3-Reranker is: the conversation says what to judge, and the score is the softmax over the logits
 of ``yes`` and ``no`` in the place of the answer's first token.
 """
@@ -15,6 +16,7 @@ from pyengine.chat.options import ChatOptions
 from pyengine.completion import Usage
 from pyengine.decisions.plan import SCORING
 from pyengine.errors import InvalidRequestError
+from pyengine.http.openai.pooling.classify import classifications
 from pyengine.http.openai.pooling.embeddings import embedded
 from pyengine.http.operations.tracing import Asked
 from pyengine.request.embedding import VectorForm, similarity
@@ -46,13 +48,29 @@ async def scores(
         InvalidRequestError: The model can do neither, or does not take an instruction.
         PyengineError: The engine refused a prompt.
     """
-    if not exchange.service.engine.vectors.declared:
+    spec = exchange.service.engine.vectors
+    if spec.head is not None and instruction is None:
+        return await _scored(exchange, pairs, options)
+    if spec.head is None and not spec.declared:
         return await _judged(exchange, pairs, instruction or INSTRUCTION, options)
     if instruction is not None:
         raise InvalidRequestError(
-            "'instruction' is for rerankers; this model compares embeddings.", param="instruction"
+            "'instruction' is for rerankers that read one; this model does not.",
+            param="instruction",
         )
     return await _compared(exchange, pairs, options)
+
+
+async def _scored(exchange: "Exchange", pairs: Sequence[Pair], options: RequestOptions) -> Scored:
+    """The first label's probabilities, of both texts one behind the other."""
+    encode = exchange.service.engine.encode
+    prompts = [await encode(query) + await encode(document) for query, document in pairs]
+    made = await classifications(exchange, prompts, options)
+    if made and len(made[0].logits) != 1:
+        raise InvalidRequestError(
+            f"this model scores no documents: it tells {len(made[0].logits)} labels apart"
+        )
+    return [float(each.probabilities[0]) for each in made], [each.usage for each in made]
 
 
 async def _compared(exchange: "Exchange", pairs: Sequence[Pair], options: RequestOptions) -> Scored:

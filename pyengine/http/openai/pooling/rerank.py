@@ -1,18 +1,14 @@
 """``POST /v1/rerank``, also as ``/v2/rerank``, and ``/v1/score``."""
 
-import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from pyengine.completion import Usage
 from pyengine.errors import InvalidRequestError
-from pyengine.http.openai.pooling.embeddings import check_inputs
+from pyengine.http.openai.pooling.embeddings import answered, check_inputs
 from pyengine.http.openai.pooling.relevance import scores
 from pyengine.http.openai.schema.rerank import (
     DocumentObject,
-    RelevanceUsage,
     RerankRequest,
     RerankResponse,
     RerankResult,
@@ -26,13 +22,12 @@ if TYPE_CHECKING:
 
 _rerank = msgspec.json.Decoder(RerankRequest)
 _score = msgspec.json.Decoder(ScoreRequest)
-_encode = msgspec.json.Encoder().encode
 
 
 async def rerank(exchange: "Exchange") -> None:
     """Order documents by how well they answer a query."""
     request = await exchange.decode(_rerank)
-    engine = exchange.require_model(request.model)
+    exchange.require_model(request.model)
     texts = [each if isinstance(each, str) else each.text for each in request.documents]
     check_inputs("documents", len(texts))
     if request.top_n is not None and request.top_n < 0:
@@ -46,34 +41,18 @@ async def rerank(exchange: "Exchange") -> None:
     if request.return_documents is not False:
         for result in results:
             result.document = DocumentObject(texts[result.index])
-    response = RerankResponse(
-        id=exchange.answer_id or "",
-        model=request.model or engine.model_name,
-        results=results,
-        usage=_usage(usages),
-    )
-    if exchange.warnings:
-        response.warnings = list(exchange.warnings)
-    exchange.reply(_encode(response))
+    exchange.answer(RerankResponse(results=results, **answered(exchange, request.model, usages)))
 
 
 async def score(exchange: "Exchange") -> None:
     """Score pairs of texts."""
     request = await exchange.decode(_score)
-    engine = exchange.require_model(request.model)
+    exchange.require_model(request.model)
     pairs = paired(request.text_1, request.text_2)
     options = request.scheduled(tenant=request.user)
     found, usages = await scores(exchange, pairs, request.instruction, options)
-    response = ScoreResponse(
-        id=exchange.answer_id or "",
-        created=int(time.time()),
-        model=request.model or engine.model_name,
-        data=[ScoreObject(index, score) for index, score in enumerate(found)],
-        usage=_usage(usages),
-    )
-    if exchange.warnings:
-        response.warnings = list(exchange.warnings)
-    exchange.reply(_encode(response))
+    data = [ScoreObject(index, score) for index, score in enumerate(found)]
+    exchange.answer(ScoreResponse(data=data, **answered(exchange, request.model, usages)))
 
 
 def paired(one: str | list[str], other: str | list[str]) -> list[tuple[str, str]]:
@@ -95,8 +74,3 @@ def paired(one: str | list[str], other: str | list[str]) -> list[tuple[str, str]
             param="text_1",
         )
     return list(zip(first, second, strict=True))
-
-
-def _usage(usages: Sequence[Usage]) -> RelevanceUsage:
-    tokens = sum(usage.prompt_tokens for usage in usages)
-    return RelevanceUsage(tokens, tokens)

@@ -20,6 +20,7 @@ from pyengine.chat.answer import ChatUpdate
 from pyengine.errors import PyengineError
 from pyengine.http.answering import Answers, Question, begin
 from pyengine.http.errors import InternalError
+from pyengine.http.local import written
 from pyengine.http.openai.responses.earlier import ACTIVE, KIND
 from pyengine.http.openai.responses.output import ResponseWriter
 from pyengine.http.openai.schema.response_object import ResponseObject
@@ -73,9 +74,7 @@ class EventRecorder:
         self._waiting += b"" if data == KEEP_ALIVE else data
         if self._writing is None:
             self._writing = asyncio.create_task(self._write())
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        done.set_result(None)
-        return done
+        return written()
 
     async def _write(self) -> None:
         try:

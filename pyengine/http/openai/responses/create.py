@@ -110,4 +110,4 @@ async def count_input_tokens(exchange: "Exchange") -> None:
     request = ResponsesRequest(**msgspec.structs.asdict(given))
     exchange.require_model(request.model)
     made = await prepared(exchange, request)
-    exchange.reply(_encode(InputTokens(len(made.token_ids))))
+    exchange.answer(InputTokens(len(made.token_ids)))

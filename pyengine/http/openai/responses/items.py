@@ -4,9 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
-
-from pyengine.chat.answer import ToolCall
+from pyengine.chat.answer import ToolCall, read_arguments
 from pyengine.http.openai.custom_tools import InputText
 from pyengine.http.openai.schema.response_object import (
     OutputCall,
@@ -105,7 +103,7 @@ class OpenItem:
             return message(self.id, text, self.logprobs, status)
         if self.kind == "tool_search_call":
             return OutputToolSearch(
-                id=self.id, call_id=self.call_id, arguments=_object(text), status=status
+                id=self.id, call_id=self.call_id, arguments=read_arguments(text), status=status
             )
         fields: dict[str, Any] = {"id": self.id, "call_id": self.call_id, "name": self.name}
         if self.namespace is not None:
@@ -120,14 +118,6 @@ class OpenItem:
         if self.kind == "reasoning":
             return ReasoningText(text)
         return OutputText(text=text, logprobs=self.logprobs)
-
-
-def _object(arguments: str) -> Any:
-    """The arguments of a search; of one that was cut short, nothing."""
-    try:
-        return msgspec.json.decode(arguments)
-    except msgspec.DecodeError:
-        return {}
 
 
 TEXT_EVENTS = {"reasoning": "response.reasoning_text", "message": "response.output_text"}

@@ -20,7 +20,7 @@ import msgspec
 from pyengine.chat.answer import ChatAnswer, ChatUpdate, FinishReason
 from pyengine.completion import Usage
 from pyengine.errors import PyengineError, RequestAbortedError
-from pyengine.http.answering import Answers
+from pyengine.http.answering import Answers, OneAnswerWriter
 from pyengine.http.openai.logprobs import event_logprobs, response_logprobs
 from pyengine.http.openai.responses.items import (
     CALL_EVENTS,
@@ -37,8 +37,7 @@ from pyengine.http.openai.schema.response_object import (
     ResponseObject,
     ResponseUsage,
 )
-from pyengine.http.streams.event_stream import EVENTS
-from pyengine.http.streams.padding import padding
+from pyengine.http.streams.event_stream import EVENTS, padding
 
 _encode = msgspec.json.Encoder().encode
 
@@ -89,7 +88,7 @@ def _usage(usage: Usage) -> ResponseUsage:
     )
 
 
-class ResponseWriter:
+class ResponseWriter(OneAnswerWriter):
     """Writes one response; :class:`pyengine.http.answering.Writer` of its API.
 
     Attributes:
@@ -113,10 +112,6 @@ class ResponseWriter:
         self._output: list[OutputItem] = []
         self._open: OpenItem | None = None
         self._finish: FinishReason | None = None
-
-    async def chunks(self) -> "ResponseWriter":
-        """Itself."""
-        return self
 
     async def whole(self, answers: Answers) -> bytes:
         """The response with its answer in it."""

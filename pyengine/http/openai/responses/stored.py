@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pyengine.http.exchange import Exchange
 
 INCLUDED = "'include': a stored response has what its request included, and no more."
-_encode = msgspec.json.Encoder().encode
 
 
 class RetrieveQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -50,7 +49,7 @@ async def retrieve(exchange: "Exchange") -> None:
     if query.include is not None:
         exchange.warn(INCLUDED)
     if not query.stream:
-        exchange.reply(_encode(response))
+        exchange.answer(response)
         return
     if not response["background"]:
         raise InvalidRequestError(
@@ -66,7 +65,7 @@ async def delete(exchange: "Exchange") -> None:
     """Remove a stored response; one that is still generated ends."""
     await exchange.service.store.delete(KIND, exchange.owner, exchange.parameter)
     await exchange.service.administration.abort(exchange.parameter)
-    exchange.reply(_encode(Deleted(exchange.parameter, "response")))
+    exchange.answer(Deleted(exchange.parameter, "response"))
 
 
 async def cancel(exchange: "Exchange") -> None:
@@ -79,7 +78,7 @@ async def cancel(exchange: "Exchange") -> None:
         await exchange.service.administration.abort(exchange.parameter)
         await store.look()
         response = await _response(exchange)
-    exchange.reply(_encode(response))
+    exchange.answer(response)
 
 
 async def list_input_items(exchange: "Exchange") -> None:
@@ -90,7 +89,7 @@ async def list_input_items(exchange: "Exchange") -> None:
         exchange.warn(INCLUDED)
     parts = await exchange.service.store.parts(exchange.parameter, ITEMS)
     items: list[dict[str, Any]] = [i for part in parts for i in msgspec.json.decode(part.data)]
-    exchange.reply(_encode(page_of(items, query)))
+    exchange.answer(page_of(items, query))
 
 
 async def _response(exchange: "Exchange") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from pyengine.http.openai.schema.embeddings import ScoredResponse
 from pyengine.http.scheduled import ScheduledRequest
 
 
@@ -42,21 +43,10 @@ class RerankResult(msgspec.Struct, gc=False):
     document: DocumentObject | msgspec.UnsetType = msgspec.UNSET
 
 
-class RelevanceUsage(msgspec.Struct, gc=False):
-    """Tokens of all prompts."""
-
-    prompt_tokens: int
-    total_tokens: int
-
-
-class RerankResponse(msgspec.Struct, gc=False, kw_only=True):
+class RerankResponse(ScoredResponse, gc=False, kw_only=True):
     """The best document first."""
 
-    id: str
-    model: str
     results: list[RerankResult]
-    usage: RelevanceUsage
-    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ScoreRequest(RelevanceRequest, kw_only=True, forbid_unknown_fields=True):
@@ -74,13 +64,7 @@ class ScoreObject(msgspec.Struct, gc=False):
     object: str = "score"
 
 
-class ScoreResponse(msgspec.Struct, gc=False, kw_only=True):
-    """The scores, in the order of the pairs."""
+class ScoreResponse(ScoredResponse, gc=False, kw_only=True):
+    """The scores of the pairs."""
 
-    id: str
-    object: str = "list"
-    created: int
-    model: str
     data: list[ScoreObject]
-    usage: RelevanceUsage
-    warnings: list[str] | msgspec.UnsetType = msgspec.UNSET

@@ -180,11 +180,14 @@ class FunctionCallItem(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["function_call"] = "function_call"
 
 
-class FunctionCallOutputItem(msgspec.Struct, forbid_unknown_fields=True):
-    """The output of a tool call."""
-
+class _Output(msgspec.Struct, forbid_unknown_fields=True):
     call_id: str
     output: str | list[InputPart]
+
+
+class FunctionCallOutputItem(_Output, forbid_unknown_fields=True):
+    """The output of a tool call."""
+
     type: Literal["function_call_output"] = "function_call_output"
 
 
@@ -198,11 +201,9 @@ class CustomCallItem(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["custom_tool_call"] = "custom_tool_call"
 
 
-class CustomCallOutputItem(msgspec.Struct, forbid_unknown_fields=True):
+class CustomCallOutputItem(_Output, forbid_unknown_fields=True):
     """The output of a custom tool."""
 
-    call_id: str
-    output: str | list[InputPart]
     type: Literal["custom_tool_call_output"] = "custom_tool_call_output"
 
 

@@ -81,7 +81,10 @@ async def _read(
     small = length is not None and length <= min(SMALL, limits.body_bytes)
     try:
         async with asyncio.timeout(limits.body_seconds):
-            return bytes(await proto()) if small else await reading.chunks()
+            body = bytes(await proto()) if small else await reading.chunks()
+        if length not in (None, len(body)):
+            raise InvalidRequestError("The body ended before its Content-Length.")
+        return body
     except ProtocolError:
         raise InvalidRequestError("The body's transfer encoding is malformed.") from None
     except TimeoutError:

@@ -169,10 +169,12 @@ async def test_a_body_of_fifty_megabytes(http: httpx.AsyncClient, announced: boo
     assert (await http.post(CHAT, json=GOOD)).status_code == 200
 
 
-async def _raw(server: HttpServer, data: bytes) -> bytes:
+async def _raw(server: HttpServer, data: bytes, *, eof: bool = False) -> bytes:
     host, port = server.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(data)
+    if eof:
+        writer.write_eof()
     answer = await reader.read(4096)
     writer.close()
     return answer
@@ -239,6 +241,30 @@ async def test_malformed_chunks(server: HttpServer) -> None:
     )
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b'"type":"invalid_request_error"' in answer
+
+
+PROMPT = b'{"model":"org/fake","prompt":"x"}'
+CHUNKED = b"%x\r\n%b\r\n0\r\n\r\n" % (len(PROMPT), PROMPT)
+
+
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        (b"host: x\r\nhost: y\r\ncontent-length: %d\r\n" % len(PROMPT), PROMPT),
+        (b"content-length: %d\r\n" % len(PROMPT), PROMPT),
+        (b"host: x\r\ntransfer-encoding: gzip, chunked\r\n", CHUNKED),
+        (b"host: x\r\ncontent-length: 90000\r\n", PROMPT),
+    ],
+    ids=["two hosts", "no host", "transfer encoding", "cut short"],
+)
+async def test_what_proxies_may_read_in_another_way_is_refused(
+    server: HttpServer, engine: FakeEngine, head: bytes, body: bytes
+) -> None:
+    asked = b"POST /v1/completions HTTP/1.1\r\nconnection: close\r\n%b\r\n%b" % (head, body)
+    answer = await _raw(server, asked, eof=b"90000" in head)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"type":"invalid_request_error"' in answer
+    assert not engine.asked
 
 
 async def test_no_http_at_all(server: HttpServer, http: httpx.AsyncClient) -> None:

@@ -107,8 +107,9 @@ async def answer_of(operations: Operations, path: str, query: str = "", **header
         method="GET",
         path=path,
         query_string=query,
-        headers=headers,
+        headers={"host": "localhost"} | headers,
         authority=None,
+        http_version="1.1",
     )
     await operations.__rsgi__(scope, answer)
     return answer

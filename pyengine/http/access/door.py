@@ -15,6 +15,7 @@ import hmac
 import math
 import re
 
+from pyengine.errors import InvalidRequestError
 from pyengine.http.access.keys import ApiKey, KeyRing, digest_of
 from pyengine.http.access.rates import Rates
 from pyengine.http.access.rules import AccessRules, is_loopback
@@ -79,8 +80,10 @@ class Door:
 
         Raises:
             ForbiddenError: The request comes from a web page that may not use the server.
+            InvalidRequestError: Its head is not that of one request.
         """
         headers = scope.headers
+        _check_head(scope)
         host = scope.authority or headers.get("host") or ""
         self._check_host(host)
         origin = headers.get("origin")
@@ -227,6 +230,15 @@ def _unauthenticated(given: str | None) -> AuthenticationError:
         if given is None
         else "The API key is not one of this server's."
     )
+
+
+def _check_head(scope: Scope) -> None:
+    """Refuse what proxies may read in another way than the HTTP library."""
+    hosts = [value for name, value in scope.headers.items() if name == "host"]
+    if len(hosts) > 1 or (scope.http_version == "1.1" and not hosts):
+        raise InvalidRequestError("A request must have one Host header.")
+    if scope.headers.get("transfer-encoding", "chunked").strip().lower() != "chunked":
+        raise InvalidRequestError("A 'Transfer-Encoding' other than 'chunked' is not supported.")
 
 
 def _check_content(headers: Headers, path: str) -> None:

@@ -47,43 +47,35 @@ class OutputGates:
         self.parts.gate(attended, self.gates, tokens)
 
 
-@dataclass(frozen=True)
-class SelfAttention:
-    """Queries, keys and values, attention, and its output.
+def self_attention(
+    layer: int,
+    qkv: Linear,
+    rotations: tuple[Rotation, ...],
+    norms: tuple[HeadNorm, ...],
+    attention: Attention,
+    gates: tuple[OutputGates, ...],
+    project: Linear,
+    rows: Buffer,
+    attended: Buffer,
+) -> Block:
+    """Queries, keys and values, in ``rows`` [tokens, (heads + 2 * kv heads) * head_dim], what a
+    layer's ``attention`` gives of them, ``attended`` [tokens, heads * head_dim], and its output.
 
-    Attributes:
-        layer: Which.
-        qkv: From hidden states.
-        rotations: The rotation of queries and keys that are normalized behind it, or none.
-        norms: The norms of queries and keys: one, or none.
-        attention: The attention of all layers.
-        gates: The gates of what attention gives: one, or none.
-        out: To hidden states.
-        rows: [tokens, (heads + 2 * kv heads) * head_dim], shared by all layers.
-        attended: [tokens, heads * head_dim], too.
+    Where there are ``rotations``, queries and keys are rotated before they are normalized.
     """
 
-    layer: int
-    qkv: Linear
-    rotations: tuple[Rotation, ...]
-    norms: tuple[HeadNorm, ...]
-    attention: Attention
-    gates: tuple[OutputGates, ...]
-    out: Linear
-    rows: Buffer
-    attended: Buffer
+    def block(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        qkv(x, rows, tokens)
+        for rotate in rotations:
+            rotate(step, rows, tokens)
+        for norm in norms:
+            norm(rows, tokens)
+        attention(layer, step, rows, attended, tokens)
+        for gate in gates:
+            gate(x, attended, tokens)
+        project(attended, out, tokens)
 
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """See :class:`Block`."""
-        self.qkv(x, self.rows, tokens)
-        for rotate in self.rotations:
-            rotate(step, self.rows, tokens)
-        for norm in self.norms:
-            norm(self.rows, tokens)
-        self.attention(self.layer, step, self.rows, self.attended, tokens)
-        for gate in self.gates:
-            gate(x, self.attended, tokens)
-        self.out(self.attended, out, tokens)
+    return block
 
 
 def feed_forward(
@@ -119,58 +111,38 @@ class ExpertLayer:
         self.experts(self.logits, x, out, tokens)
 
 
-@dataclass(frozen=True)
-class LatentExperts:
-    """Experts that read and write narrower rows than hidden states; they are called as
-    :class:`pyengine.model.architectures.parts.Experts` are.
+def latent_experts(
+    into: Linear, experts: Experts, out_of: Linear, given: Buffer, made: Buffer
+) -> Experts:
+    """Experts that read and write narrower rows than hidden states: ``given`` and ``made``."""
 
-    Attributes:
-        into: From hidden states to what the experts read.
-        experts: The experts.
-        out_of: From what they wrote to hidden states.
-        given: What they read.
-        made: What they wrote.
+    def narrow(logits: Buffer, x: Buffer, out: Buffer, rows: int) -> None:
+        into(x, given, rows)
+        experts(logits, given, made, rows)
+        out_of(made, out, rows)
+
+    return narrow
+
+
+def beside_experts(
+    residual: Buffer,
+    before_router: Norm,
+    before: Norm,
+    mixture: ExpertLayer,
+    routed: Buffer,
+    given: Buffer,
+) -> Block:
+    """A mixture that reads hidden states as they were before the layer's norm, by norms of its own:
+    what the router reads, and what the experts read.
     """
 
-    into: Linear
-    experts: Experts
-    out_of: Linear
-    given: Buffer
-    made: Buffer
+    def block(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+        before_router(residual, None, routed, tokens)
+        before(residual, None, given, tokens)
+        mixture.router(routed, mixture.logits, tokens)
+        mixture.experts(mixture.logits, given, out, tokens)
 
-    def __call__(self, logits: Buffer, x: Buffer, out: Buffer, rows: int) -> None:
-        """[rows, experts], [rows, hidden] -> ``out`` [rows, hidden]."""
-        self.into(x, self.given, rows)
-        self.experts(logits, self.given, self.made, rows)
-        self.out_of(self.made, out, rows)
-
-
-@dataclass(frozen=True)
-class BesideExperts:
-    """A mixture that reads hidden states as they were before the layer's norm, by norms of its own.
-
-    Attributes:
-        residual: Hidden states, [tokens, hidden].
-        before_router: The norm of what goes into the router.
-        before: The norm of what goes into the experts.
-        experts: The mixture.
-        routed: What the router reads.
-        given: What the experts read.
-    """
-
-    residual: Buffer
-    before_router: Norm
-    before: Norm
-    experts: ExpertLayer
-    routed: Buffer
-    given: Buffer
-
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """See :class:`Block`; ``x`` is not read."""
-        self.before_router(self.residual, None, self.routed, tokens)
-        self.before(self.residual, None, self.given, tokens)
-        self.experts.router(self.routed, self.experts.logits, tokens)
-        self.experts.experts(self.experts.logits, self.given, out, tokens)
+    return block
 
 
 def of_residual(residual: Buffer, norm: Norm, block: Block, given: Buffer) -> Block:

@@ -6,36 +6,11 @@ embedding ─► linear ─► norm ──+─► [layers * width], a part for e
 hidden ─► gate ─► activation ─► * part ─► linear ─► norm ─► added to hidden
 """
 
-from dataclasses import dataclass
-
+from pyengine.model.architectures.blocks import Block
 from pyengine.model.architectures.buffer import Buffer
-from pyengine.model.architectures.parts import Activation, Linear, Norm, Parts, Step
+from pyengine.model.architectures.parts import Step
 from pyengine.model.architectures.projections import Projections
 from pyengine.model.architectures.traits import LayerInputs
-
-
-@dataclass(frozen=True)
-class GatedInputs:
-    """A layer's part of the inputs, to hidden states: see the module. A block."""
-
-    parts: Parts
-    activation: Activation
-    gate: Linear
-    out: Linear
-    after: Norm
-    inputs: Buffer
-    column: int
-    gates: Buffer
-    inner: Buffer
-    raw: Buffer
-
-    def __call__(self, step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
-        """[tokens, hidden] -> ``out`` [tokens, hidden]."""
-        self.gate(x, self.gates, tokens)
-        self.parts.activate(self.activation, self.gates, self.inner, tokens)
-        self.parts.multiply(self.inner, self.inputs, self.column, tokens)
-        self.out(self.inner, self.raw, tokens)
-        self.after(self.raw, None, out, tokens)
 
 
 class InputTable:
@@ -72,18 +47,20 @@ class InputTable:
         self._add(self._inputs, self._looked_up, self._copy, tokens)
         self._parts.scale(self._inputs, of_both, tokens)
 
-    def block(self, made: Projections, layer: int, start: str, raw: Buffer) -> GatedInputs:
-        """The part of a layer, whose names begin with ``start``; ``raw`` is [tokens, hidden]."""
-        names, hidden = self._names, made.info.hidden_size
-        return GatedInputs(
-            made.parts,
-            made.traits.activation,
-            made.whole(f"{start}{names.gate}", names.width, hidden),
-            made.whole(f"{start}{names.out}", hidden, names.width),
-            made.norm(f"{start}{names.after}"),
-            self._inputs,
-            layer * names.width,
-            self._gates,
-            self._inner,
-            raw,
-        )
+    def block(self, made: Projections, layer: int, start: str, raw: Buffer) -> Block:
+        """A layer's part of the inputs, to hidden states; its names begin with ``start``, and
+        ``raw`` is [tokens, hidden].
+        """
+        names, hidden, parts = self._names, made.info.hidden_size, made.parts
+        to_gates = made.whole(f"{start}{names.gate}", names.width, hidden)
+        project = made.whole(f"{start}{names.out}", hidden, names.width)
+        after, column = made.norm(f"{start}{names.after}"), layer * names.width
+
+        def given(step: Step, x: Buffer, out: Buffer, tokens: int) -> None:
+            to_gates(x, self._gates, tokens)
+            parts.activate(made.traits.activation, self._gates, self._inner, tokens)
+            parts.multiply(self._inner, self._inputs, column, tokens)
+            project(self._inner, raw, tokens)
+            after(raw, None, out, tokens)
+
+        return given

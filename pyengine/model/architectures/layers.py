@@ -7,21 +7,21 @@ from typing import Protocol
 
 from pyengine.model.architectures.blocks import (
     Adjustment,
-    BesideExperts,
     Block,
     ExpertLayer,
-    LatentExperts,
     OutputGates,
-    SelfAttention,
     added,
     adjusted,
+    beside_experts,
     feed_forward,
     gated,
+    latent_experts,
     normed_after,
     of_residual,
+    self_attention,
 )
 from pyengine.model.architectures.buffer import Buffer
-from pyengine.model.architectures.layer_inputs import GatedInputs, InputTable
+from pyengine.model.architectures.layer_inputs import InputTable
 from pyengine.model.architectures.mixers.mixer import Workshop
 from pyengine.model.architectures.parts import Norm, Parts, Step
 from pyengine.model.architectures.projections import Projections
@@ -116,7 +116,7 @@ def parallel(norm: Norm, add: Norm, attention: Block, mlp: Block) -> Layer:
     return layer
 
 
-def with_inputs(inner: Layer, add: Norm, inputs: GatedInputs) -> Layer:
+def with_inputs(inner: Layer, add: Norm, inputs: Block) -> Layer:
     """A layer, and what it gets of a token beside hidden states."""
 
     def layer(step: Step, stream: Stream, branch: Buffer | None, tokens: int) -> None:
@@ -230,7 +230,7 @@ class Layers:
         kind = made.traits.attention_gates
         by_head = kind is not None and kind.name is not None and kind.by_head
         width = made.info.num_heads // ranks if by_head else queries
-        return SelfAttention(
+        return self_attention(
             index,
             qkv,
             made.rotations(index),
@@ -266,7 +266,7 @@ class Layers:
         router, experts = made.router(prefix, mixture), made.experts(index, prefix, mixture)
         if (latents := mixture.latents) is not None:
             width, hidden = latents.width, made.info.hidden_size
-            experts = LatentExperts(
+            experts = latent_experts(
                 made.whole(f"{prefix}{latents.into}", width, hidden),
                 experts,
                 made.whole(f"{prefix}{latents.out_of}", hidden, width),
@@ -284,7 +284,7 @@ class Layers:
     ) -> Block:
         """The dense layer and the experts, each normalized by itself."""
         made, residual = self._made, self._stream.residual
-        experts = BesideExperts(
+        experts = beside_experts(
             residual,
             made.router_norm(f"{start}{names.router_scale}"),
             made.norm(f"{start}{names.before}"),

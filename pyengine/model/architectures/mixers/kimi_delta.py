@@ -118,31 +118,20 @@ class KimiDelta:
 
         return mix
 
-    def _wide(self, workshop: Workshop, start: str) -> "Linear | Narrow":
+    def _wide(self, workshop: Workshop, start: str) -> Linear:
         """From hidden states to a number for each element of the heads."""
         if not self.narrow:
             weight = {f"{start}proj.weight": self._width}
             return workshop.parts.linear(workshop.weights.outputs(weight, workshop.hidden))
         dim = self.head_dim
         second = workshop.weights.outputs({f"{start}b_proj.weight": self._width}, dim)
-        return Narrow(
-            workshop.parts.linear(
-                workshop.weights.table(f"{start}a_proj.weight", dim, workshop.hidden)
-            ),
-            workshop.parts.linear(second),
-            workshop.buffer("what decays and gates are made of", dim),
-        )
+        # Every rank has the first of two layers as a whole.
+        first = workshop.weights.table(f"{start}a_proj.weight", dim, workshop.hidden)
+        to_few, to_all = workshop.parts.linear(first), workshop.parts.linear(second)
+        few = workshop.buffer("what decays and gates are made of", dim)
 
+        def both(x: Buffer, out: Buffer, rows: int) -> None:
+            to_few(x, few, rows)
+            to_all(few, out, rows)
 
-@dataclass(frozen=True)
-class Narrow:
-    """Two linear layers, the first of which every rank has as a whole."""
-
-    first: Linear
-    second: Linear
-    between: Buffer
-
-    def __call__(self, x: Buffer, out: Buffer, tokens: int) -> None:
-        """[tokens, hidden] -> ``out`` [tokens, width]."""
-        self.first(x, self.between, tokens)
-        self.second(self.between, out, tokens)
+        return both

@@ -104,6 +104,15 @@ def configure(level: LogLevel, form: LogFormat) -> None:
     _configured = level, form
 
 
+def say(descriptor: Literal[1, 2], text: str, level: LogLevel = "info") -> None:
+    """Write a line or a few for the user; an object where the log is one of objects."""
+    if _configured is not None and _configured[1] == "json":
+        now = stamp(time.time())
+        line = {"time": now, "level": level, "event": "pyengine.serve", "message": text}
+        text = msgspec.json.encode(line).decode()
+    output(descriptor).write(f"{text}\n")
+
+
 def configured() -> tuple[LogLevel, LogFormat] | None:
     """The last arguments of :func:`configure`, for processes that this one starts."""
     return _configured

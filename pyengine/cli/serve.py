@@ -57,7 +57,7 @@ def serve(
     Ctrl-C or SIGTERM lets running requests finish; a second one stops at once. The exit status is 3
     if answers were broken off.
     """
-    from pyengine.logs import configure, output
+    from pyengine.logs import configure, say
 
     model = _base(model, given)
     config, server = engine_config(model, given, MODE), server_config(given)
@@ -65,7 +65,7 @@ def serve(
     if replicas > 1:
         refuse(server)
     for warning in (*shown_keys(given), *warnings(server, replicas)):
-        output(2).write(f"Warning: {warning}\n")
+        say(2, f"Warning: {warning}", "warning")
     if server.workers > 1 and placement == "thread" and replicas == 1:
         raise click.UsageError("more than one of --workers needs --placement process")
     begun = _begun(config, server.workers) if placement == "process" and replicas == 1 else None
@@ -262,6 +262,6 @@ def _say_stopped() -> None:
 
 def _say(text: str) -> None:
     """A line at once, also where stdout is a file, and without waiting for its reader."""
-    from pyengine.logs import output
+    from pyengine.logs import say
 
-    output(1).write(f"{text}\n")
+    say(1, text)

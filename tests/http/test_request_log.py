@@ -1,6 +1,7 @@
 """A line for every request: its id, key, tokens and times, and no prompt."""
 
 import json
+import signal
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
@@ -190,3 +191,6 @@ def test_a_server_logs_lines_of_json(workers: str) -> None:
         line = json.loads(text)
         assert line["tokens_out"] == 3
         assert line["ttft_ms"] > 0
+        assert server.end(signal.SIGTERM) == 0
+        events = {json.loads(line)["event"] for line in server.output if line}
+        assert events == {"request", "pyengine.serve"}

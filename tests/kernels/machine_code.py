@@ -77,11 +77,6 @@ class Code:
         return not any(sign in self.ptx for sign in ("fma.rn.f32", ".ftz", "div.full", "approx"))
 
     @property
-    def shares_sums(self) -> bool:
-        """Whether its threads add up in shared memory."""
-        return re.search(r"(atom|red)\.\S*shared", self.ptx) is not None
-
-    @property
     def chained(self) -> bool:
         """Whether it lets the next kernel be launched, and then waits for those before it."""
         lets, waits = (
@@ -106,7 +101,6 @@ class Code:
             "product": self.product,
             "exact": self.exact,
             "chained": self.chained,
-            "shares_sums": self.shares_sums,
         }
 
 

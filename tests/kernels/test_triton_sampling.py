@@ -130,10 +130,10 @@ def test_rows_are_cut_where_rust_cuts_them(
 
 @pytest.mark.skipif(DEVICE != "cpu", reason="counts what the interpreter does")
 @pytest.mark.parametrize("rules", [{"top_k": 40}, {"top_p": 0.95}], ids=str)
-def test_a_program_adds_to_a_bin_once(
+def test_few_tokens_are_added_to_bins(
     rules: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not once a token, but for those few whose probability is far above the least of a bin."""
+    """Those above the last bin, whose tokens a program sums up by itself."""
     from triton.runtime.interpreter import InterpreterBuilder
 
     added = 0

@@ -148,7 +148,7 @@ def test_decodes_have_graphs_before_the_first_request() -> None:
     graphs = runner.graphs
     assert graphs is not None
     kept = [key for key in graphs._kept if isinstance(key, tuple) and key[0] == "forward"]
-    assert kept == [("forward", "decode", rows) for rows in (1, 2, 4, 8)]
+    assert kept == [("forward", "decode", rows) for rows in (1, 2, 4, 8, 9)]
     assert len([size for size in group.numbers if size < 0]) == graphs.captures == len(graphs)
     assert group.limits == [77.0]
     runner.close()

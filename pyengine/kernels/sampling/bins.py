@@ -6,7 +6,8 @@ from pyengine.kernels.sampling.noise import mass
 from pyengine.kernels.sampling.rules import integer, real, word
 
 _TEMPERATURE, _TOP_K, _TOP_P = word("temperature"), word("top_k"), word("top_p")
-_NATS = tl.constexpr(22.0)  # e^-22 is less than half a unit of probability
+_NATS = tl.constexpr(12.0)
+"""Below the best the last bin begins: most of a vocabulary is there, and p is seldom reached."""
 
 
 @triton.jit
@@ -41,31 +42,6 @@ def bin_of(value, best, temperature, BINS: tl.constexpr):
     warm = tl.minimum(tl.maximum(temperature, 1.0), 1e30)
     below = tl.where(value == best, 0.0, best - value)  # where the best is infinite, too
     return tl.minimum(below * tl.div_rn(BINS / _NATS, warm), BINS - 1.0).to(tl.int32)
-
-
-@triton.jit
-def least_mass(place, best, temperature, BINS: tl.constexpr):
-    """About the least mass of a token in a bin, int32; none of the last bin's.
-
-    Nothing depends on its being the least, but on its being the same wherever it is computed.
-    """
-    warm = tl.minimum(tl.maximum(temperature, 1.0), 1e30)
-    edge = best - (place + 1).to(tl.float32) * tl.div_rn(warm, BINS / _NATS)
-    return tl.where(place == BINS - 1, 0, mass(edge, best, temperature).to(tl.int32))
-
-
-@triton.jit
-def weighted_histogram(place, amounts, BINS: tl.constexpr):
-    """The sums of ``amounts`` (int32, none negative) by bin, int32 [BINS], in shared memory."""
-    sums = tl.zeros([BINS], tl.int32)
-    left = tl.max(amounts, axis=0)
-    bit = tl.full([], 0, tl.int32)
-    while left > 0:
-        is_set = ((amounts >> bit) & 1) != 0
-        sums += tl.histogram(place, BINS, mask=is_set) << bit
-        left = left >> 1
-        bit += 1
-    return sums
 
 
 @triton.jit

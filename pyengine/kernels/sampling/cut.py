@@ -8,13 +8,12 @@
     its tokens       gather_kernel: again all programs
     the last kept    cut_kernel: one program, which reads only these
 
-Bins are ``BINS`` equal steps of the logit, from the best one down to where no probability is left.
-A row's tokens are counted, and their probabilities added, by bin: integers, whose sums do not
-depend on the order of the programs. The bin in which k or p is reached has few tokens, seldom more
-than some hundreds of a vocabulary of 128k, and only these are searched. Where there are more than
-``ROOM`` of them (thousands of equal logits, a temperature near zero with a large k), the program of
-that row searches for the threshold among the bit patterns of float32, reading all of the row each
-time: it is slow, and as exact.
+Bins are ``BINS`` equal steps of the logit, from the best one down to e^-12 of its probability; the
+last has all below. A row's tokens are counted, and their probabilities added, by bin: integers,
+whose sums do not depend on the order of the programs. The bin in which k or p is reached has few
+tokens, seldom more than some hundreds of a vocabulary of 128k, and only these are searched. Where
+there are more than ``ROOM`` of them (thousands of equal logits, a k or p that reaches into the last
+bin), the program of that row searches in all of it, again and again: it is slow, and as exact.
 
 Both rules at once: what top-p wants is a share of what top-k leaves, which is known exactly only
 when the k-th token is. Before that it is between the sums without and with its bin, and the bins
@@ -23,9 +22,9 @@ that either leads to are gathered.
 Bytes read of a row of V logits of b bytes, in the whole of sampling: 4 * V * b, in four launches of
 many programs: its best, the bins, the gathering, the race. Besides, each program that gathers reads
 8 * ``BINS`` bytes for top-p and 4 * ``BINS`` for top-k, and the one that cuts those and at most
-8 * ``ROOM``. Searched for by one program, eight thresholds at a time, it would be 15 or 16 * V * b
-for one rule and 29 * V * b for both: of bfloat16 and a vocabulary of 128,256 4.1 MB and 7.4 MB
-through a single multiprocessor, in place of 1.0 MB through all.
+8 * ``ROOM``. Programs add to a row's bins in the device's memory, token by token: few are above the
+last bin, and that one's tokens a program sums up by itself. (Histograms in shared memory would be
+fewer additions, but Triton 3.6 makes of one a vote of each warp on each bin.)
 """
 
 from dataclasses import dataclass
@@ -35,14 +34,7 @@ import torch
 
 from pyengine.kernels.chain import chained, wait_for_inputs
 from pyengine.kernels.language import tl, triton
-from pyengine.kernels.sampling.bins import (
-    bin_of,
-    bins_of_cut,
-    cuts_of,
-    last_kept,
-    least_mass,
-    weighted_histogram,
-)
+from pyengine.kernels.sampling.bins import bin_of, bins_of_cut, cuts_of, last_kept
 from pyengine.kernels.sampling.candidates import (
     NO_TOKEN,
     NOTHING,
@@ -55,26 +47,19 @@ from pyengine.kernels.sampling.candidates import (
     token_of,
 )
 from pyengine.kernels.sampling.noise import mass
-from pyengine.kernels.sampling.threshold import limits
+from pyengine.kernels.sampling.threshold import last_in_row
 
 MAX_PARTS = 64
 """Programs that share a row at most."""
 
-BINS = 2048
+BINS = 1024
 """Bins of a row; a power of two."""
 
 ROOM = 2048
 """Tokens of a row that are gathered at most; a power of two."""
 
-BITS = 10
-"""Of what a token's mass is above the least of its bin, where that is added up in shared memory.
-The sums are int32: of up to 2^20 tokens of a part."""
-
-MOST_WIDE = 4096
-"""Tokens that a program adds up at a time at most; a power of two."""
-
 WAYS = 8
-"""Thresholds that are tried at a time where there are more."""
+"""Bounds that are tried at a time where there are more."""
 
 
 @dataclass(frozen=True)
@@ -117,17 +102,10 @@ def spread_kernel(
     logits_ptr, logits_stride, vocabulary, first_row,
     sampling_ptr, logit_row_ptr, mask_row_ptr, mask_ptr, mask_words,
     best_ptr, floor_ptr, temperature_ptr, counts_ptr, masses_ptr,
-    PARTS: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr, BITS: tl.constexpr,
+    PARTS: tl.constexpr, BLOCK: tl.constexpr, BINS: tl.constexpr,
     CHAINED: tl.constexpr = False,
 ):  # fmt: skip
-    """A grid of logits rows and parts: adds the tokens of a part up by bin.
-
-    Each program does so in shared memory, and gives each bin to the row's at once: the programs of
-    all rows would otherwise add single tokens to the same few thousand addresses of the device.
-    Shared memory counts; a sum of masses is as many times the least of its bin as there are tokens,
-    and what each is above that, which is little but for the first bins, bit by bit. Where it is
-    more than ``BITS`` bits, it is added to the row's bin by itself.
-    """
+    """A grid of logits rows and parts: adds the tokens of a part up by bin."""
     wait_for_inputs(CHAINED)
     program = tl.program_id(0)
     logits_row = first_row + program
@@ -142,32 +120,26 @@ def spread_kernel(
         best = best_logit(best_ptr, PARTS, PARTS)
         counts_ptr += program.to(tl.int64) * BINS
         masses_ptr += program.to(tl.int64) * BINS
-        counts = tl.zeros([BINS], tl.int32)
-        above = tl.zeros([BINS], tl.int32)
-        # Most tokens are in the last bin, and its mass is none, or no more than that above none.
-        in_last = tl.zeros([BLOCK], tl.int32)
+        low_count = tl.zeros([BLOCK], tl.int32)
+        low_mass = tl.zeros([BLOCK], tl.int64)
         for start in range(begin, end, BLOCK):
             offsets = start + tl.arange(0, BLOCK)
             value = load_above(logits, mask, masked, offsets, end, floor)
             possible = value > float("-inf")
             place = bin_of(value, best, temperature, BINS)
-            is_last = place == BINS - 1
-            in_last += (possible & is_last).to(tl.int32)
-            counts += tl.histogram(place, BINS, mask=possible & ~is_last)
+            is_low = possible & (place == BINS - 1)
+            is_high = possible & (place < BINS - 1)
+            if top_k > 0:
+                low_count += is_low.to(tl.int32)
+                tl.atomic_add(counts_ptr + place, 1, mask=is_high, sem="relaxed")
             if top_p < 1.0:
-                each = mass(value, best, temperature).to(tl.int32)
-                more = tl.where(possible, each - least_mass(place, best, temperature, BINS), 0)
-                is_far = (more < 0) | ((more >> BITS) != 0)
-                tl.atomic_add(masses_ptr + place, more.to(tl.int64), mask=is_far, sem="relaxed")
-                above += weighted_histogram(place, tl.where(is_far, 0, more), BINS)
-        bins = tl.arange(0, BINS)
+                each = mass(value, best, temperature)
+                low_mass += tl.where(is_low, each, 0)
+                tl.atomic_add(masses_ptr + place, each, mask=is_high, sem="relaxed")
         if top_k > 0:
-            tl.atomic_add(counts_ptr + bins, counts, mask=counts > 0, sem="relaxed")
-            tl.atomic_add(counts_ptr + BINS - 1, tl.sum(in_last, axis=0), sem="relaxed")
+            tl.atomic_add(counts_ptr + BINS - 1, tl.sum(low_count, axis=0), sem="relaxed")
         if top_p < 1.0:
-            least = least_mass(bins, best, temperature, BINS).to(tl.int64)
-            masses = counts.to(tl.int64) * least + above.to(tl.int64)
-            tl.atomic_add(masses_ptr + bins, masses, mask=masses > 0, sem="relaxed")
+            tl.atomic_add(masses_ptr + BINS - 1, tl.sum(low_mass, axis=0), sem="relaxed")
 
 
 @triton.jit(do_not_specialize=["first_row", "mask_words"])
@@ -235,8 +207,6 @@ def cut_kernel(
     floor = tl.load(floor_ptr + program)
     best = best_logit(best_ptr, parts, MAX_PARTS)
     if cuts & (best > float("-inf")):
-        level = tl.full([], float("-inf"), tl.float32)
-        last = tl.full([], NO_TOKEN, tl.int32)
         gathered = tl.load(gathered_ptr + program)
         if gathered <= ROOM:
             at = tl.arange(0, ROOM)
@@ -246,18 +216,17 @@ def cut_kernel(
             bound = last_kept(
                 counts_ptr + bins, masses_ptr + bins, packed, best, temperature, top_k, top_p, BINS
             )  # fmt: skip
-            if bound > NOTHING:
-                level = logit_of(bound)
-                last = token_of(bound)
         else:
             logits = logits_ptr + program.to(tl.int64) * logits_stride
             mask, masked = masks_of(mask_ptr, mask_row_ptr, mask_words, logits_row, vocabulary)
-            level, last = limits(
+            bound = last_in_row(
                 logits, mask, masked, vocabulary, floor, best, temperature, top_k, top_p,
                 BLOCK, WAYS,
             )  # fmt: skip
+        everything = bound == NOTHING
+        level = tl.where(everything, float("-inf"), logit_of(bound))
         tl.store(level_ptr + program, level)
-        tl.store(last_ptr + program, last)
+        tl.store(last_ptr + program, tl.where(everything, NO_TOKEN, token_of(bound)))
 
 
 def find(
@@ -298,12 +267,7 @@ def find(
     bins = (scratch.counts, scratch.masses)
     gathered = (*bins, scratch.gathered, scratch.packed)
     sizes = {"BLOCK": block, "BINS": BINS, "enable_fp_fusion": False, **chained(logits.device)}
-    # The more tokens at a time, the less often its bins are cleared and read.
-    wide = min(MOST_WIDE, max(block, triton.next_power_of_2(triton.cdiv(vocabulary, parts))))
-    spread_kernel[grid](
-        *row, *bins, PARTS=parts, BITS=BITS, **{**sizes, "BLOCK": wide},
-        num_warps=min(max(wide // 128, 4), 16),
-    )  # fmt: skip
+    spread_kernel[grid](*row, *bins, PARTS=parts, **sizes, num_warps=4)
     gather_kernel[grid](*row, *gathered, PARTS=parts, ROOM=ROOM, **sizes, num_warps=4)
     cut_kernel[(rows,)](
         *row, *gathered, scratch.level, scratch.last, parts,

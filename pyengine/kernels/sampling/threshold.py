@@ -1,101 +1,80 @@
-"""The last token that top-k and top-p keep, searched for among the bit patterns of float32.
+"""The last token that top-k and top-p keep, searched for among all that a row may order.
 
-Several thresholds are tried at a time, each time of the whole row: the largest at and above which
-there are k tokens, or their probability. That takes nothing but the row, and some thirteen passes
-of one program over it; :mod:`.cut` does it only where there are too many tokens of
-nearly equal logits for what it does else.
+Several bounds are tried at a time, each time of the whole row: the largest at and above which there
+are k tokens, or their probability. That takes nothing but the row, and some 21 passes of one
+program over it for each rule; :mod:`.cut` does it only where there are too many tokens of nearly
+equal logits for what it does else.
 """
 
 from pyengine.kernels.language import tl, triton
-from pyengine.kernels.sampling.candidates import NO_TOKEN, float_of, keeps, load_above, order_key
+from pyengine.kernels.sampling.bins import share_of
+from pyengine.kernels.sampling.candidates import NOTHING, load_above, pack
 from pyengine.kernels.sampling.noise import mass
 
-_ABOVE_MINUS_INFINITY = tl.constexpr(-2139095040)
+
+@triton.jit
+def sums_from(
+    logits, mask, masked, vocabulary, floor, best, temperature, bounds,
+    BY_MASS: tl.constexpr, BLOCK: tl.constexpr, WAYS: tl.constexpr,
+):  # fmt: skip
+    """Tokens from each of ``bounds`` [WAYS] of :func:`pack` on, or their probabilities: int64."""
+    sums = tl.zeros([BLOCK, WAYS], tl.int64)
+    for start in range(0, vocabulary, BLOCK):
+        offsets = start + tl.arange(0, BLOCK)
+        value = load_above(logits, mask, masked, offsets, vocabulary, floor)
+        packed = pack(value, offsets, value > float("-inf"))
+        if BY_MASS:
+            each = mass(value, best, temperature)
+        else:
+            each = tl.full([BLOCK], 1, tl.int64)
+        sums += tl.where(packed[:, None] >= bounds[None, :], each[:, None], 0)
+    return tl.sum(sums, axis=0)
 
 
 @triton.jit
-def amount(value, best, temperature, BY_MASS: tl.constexpr):
-    """A token's part of the sum that a rule looks at: its probability, or one."""
-    if BY_MASS:
-        each = mass(value, best, temperature)
-    else:
-        each = (value > float("-inf")).to(tl.int64)
-    return each
-
-
-@triton.jit
-def first_until(
+def last_of_first(
     logits, mask, masked, vocabulary, floor, best, temperature, target,
     BY_MASS: tl.constexpr, BLOCK: tl.constexpr, WAYS: tl.constexpr,
 ):  # fmt: skip
-    """The fewest tokens, first in order, whose amounts reach ``target``; all, if those do not.
-
-    Returns logit and id of the last one.
+    """The last of the first tokens in order whose sum reaches ``target``, packed; NOTHING where
+    that of all does not.
     """
-    low = tl.full([], _ABOVE_MINUS_INFINITY, tl.int64)
-    high = order_key(best)
-    ways = tl.arange(0, WAYS).to(tl.int64)
+    low = tl.full([], NOTHING, tl.int64)
+    high = pack(best, tl.full([], 0, tl.int32), best > float("-inf"))
+    ways = (tl.arange(0, WAYS) + 1).to(tl.int64)
     while low < high:
-        tried = low + (high - low + 1) * ways // WAYS  # [WAYS]
-        sums = tl.zeros([BLOCK, WAYS], tl.int64)
-        for start in range(0, vocabulary, BLOCK):
-            offsets = start + tl.arange(0, BLOCK)
-            value = load_above(logits, mask, masked, offsets, vocabulary, floor)
-            each = amount(value, best, temperature, BY_MASS)
-            hit = order_key(value)[:, None] >= tried[None, :]  # [BLOCK, WAYS]
-            sums += tl.where(hit, each[:, None], 0)
-        enough = tl.sum(sums, axis=0) >= target
-        low = tl.max(tl.where(enough, tried, low), axis=0)
-        high = tl.min(tl.where(enough, high, tried - 1), axis=0)
-
-    level = float_of(low.to(tl.int32))
-    sums_above = tl.zeros([BLOCK], tl.int64)
-    for start in range(0, vocabulary, BLOCK):
-        offsets = start + tl.arange(0, BLOCK)
-        value = load_above(logits, mask, masked, offsets, vocabulary, floor)
-        each = amount(value, best, temperature, BY_MASS)
-        sums_above += tl.where(value > level, each, 0)
-    above = tl.sum(sums_above, axis=0)
-    # Of equal logits the lowest ids, as many as are still wanted.
-    one = tl.maximum(amount(level, best, temperature, BY_MASS), 1)
-    wanted = (target - above + one - 1) // one
-    seen = tl.full([], 0, tl.int64)
-    last = tl.full([], NO_TOKEN, tl.int32)
-    for start in range(0, vocabulary, BLOCK):
-        offsets = start + tl.arange(0, BLOCK)
-        value = load_above(logits, mask, masked, offsets, vocabulary, floor)
-        equal = (value == level).to(tl.int32)
-        number = seen + tl.cumsum(equal, axis=0)
-        found = (equal != 0) & (number == wanted)
-        last = tl.minimum(last, tl.min(tl.where(found, offsets, NO_TOKEN), axis=0))
-        seen += tl.sum(equal, axis=0)
-    return level, last
+        step = tl.maximum(high // WAYS - low // WAYS, 1)  # the difference itself may not fit
+        tried = tl.minimum(low + step * ways, high)  # [WAYS]
+        sums = sums_from(
+            logits, mask, masked, vocabulary, floor, best, temperature, tried, BY_MASS, BLOCK, WAYS
+        )  # fmt: skip
+        low = tl.max(tl.where(sums >= target, tried, low), axis=0)
+        high = tl.min(tl.where(sums >= target, high, tried - 1), axis=0)
+    return low
 
 
 @triton.jit
-def limits(
+def last_in_row(
     logits, mask, masked, vocabulary, floor, best, temperature, top_k, top_p,
     BLOCK: tl.constexpr, WAYS: tl.constexpr,
 ):  # fmt: skip
-    """Logit and id of the last token that top-k and then top-p keep."""
-    level = tl.full([], float("-inf"), tl.float32)
-    last = tl.full([], NO_TOKEN, tl.int32)
-    if (top_k > 0) & (top_k < vocabulary):
-        level, last = first_until(
+    """The :func:`pack` of the last token that top-k and then top-p keep; NOTHING if all are."""
+    bound = tl.full([], NOTHING, tl.int64)
+    if top_k > 0:
+        bound = last_of_first(
             logits, mask, masked, vocabulary, floor, best, temperature, top_k.to(tl.int64),
             False, BLOCK, WAYS,
         )  # fmt: skip
     if top_p < 1.0:
-        masses = tl.zeros([BLOCK], tl.int64)
-        for start in range(0, vocabulary, BLOCK):
-            offsets = start + tl.arange(0, BLOCK)
-            value = load_above(logits, mask, masked, offsets, vocabulary, floor)
-            each = mass(value, best, temperature)
-            masses += tl.where(keeps(value, offsets, level, last), each, 0)
-        total = tl.sum(masses, axis=0)
-        wanted = tl.ceil(top_p.to(tl.float64) * total.to(tl.float64)).to(tl.int64)
-        level, last = first_until(
-            logits, mask, masked, vocabulary, floor, best, temperature, tl.maximum(wanted, 1),
+        kept = tl.zeros([WAYS], tl.int64) + bound
+        total = tl.max(
+            sums_from(
+                logits, mask, masked, vocabulary, floor, best, temperature, kept, True, BLOCK, WAYS
+            ),
+            axis=0,
+        )  # fmt: skip
+        bound = last_of_first(
+            logits, mask, masked, vocabulary, floor, best, temperature, share_of(top_p, total),
             True, BLOCK, WAYS,
         )  # fmt: skip
-    return level, last
+    return bound

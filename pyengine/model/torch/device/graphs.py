@@ -5,11 +5,11 @@ queue them; a graph queues them all at once. A graph is for one size, so a step 
 next *bucket* (1, 2, 4, 8, 16, 24, 32, ... tokens), and a graph is kept for each *key*: the part of
 the step, its bucket, and what else its kernels depend on.
 
-The start captures the graphs of steps that only decode, of 1, 2, 4, 8, 16, ... rows
-(:meth:`Graphs.at_once`). No other step waits for its graph: steps of a key are queued kernel by
-kernel until the key was asked for :data:`CAPTURE_AFTER` times; that step is computed in its bucket,
-which also compiles what the capture must find compiled, and when all of it is queued, its sampling
-too, the CPU captures the graph while the device works::
+The start captures the graphs of steps that only decode (:meth:`Graphs.at_once`). No other step
+waits for its graph: steps of a key are queued kernel by kernel until the key was asked for
+:data:`CAPTURE_AFTER` times; that step is computed in its bucket, which also compiles what the
+capture must find compiled, and when all of it is queued, its sampling too, the CPU captures the
+graph while the device works::
 
     CPU     queue ── capture ───┐ plan, queue the next step
     device     ├── the step ────┼──┤     ├── ...

@@ -11,7 +11,7 @@ import numpy as np
 from pyengine.kernels.layers.tiles import BORDERS
 from pyengine.model.batch import StepBuffers
 from pyengine.model.step_fields import sampling_rows
-from pyengine.model.torch.device.graphs import MAX_TOKENS
+from pyengine.model.torch.device.graphs import MAX_TOKENS, bucket
 from pyengine.model.torch.runner import TorchRunner
 from pyengine.sampling import MAX_LOGPROBS
 
@@ -44,18 +44,18 @@ def warm_up(runner: TorchRunner, longest: int) -> None:
 
 
 def capture_graphs(runner: TorchRunner) -> None:
-    """Capture the graphs of steps that only decode, of 1, 2, 4, 8, 16, ... rows; others, and those
-    of steps with drafts, are captured when steps want them.
+    """Capture the graphs of steps that only decode, of every size; those of steps with prompts or
+    drafts are captured when steps want them.
     """
     if runner.graphs is None:
         return
     fields = runner.layout.fields()
     most = min(fields["sample_rows"][2], fields["token_ids"][2], MAX_TOKENS)
     with runner.graphs.at_once():
-        for power in range(most.bit_length()):
+        for rows in sorted({bucket(count, most) for count in range(1, most + 1)}):
             # A step captures one graph: of its forward pass, or else of its sampling.
             for greedy in (True, True, False):
-                compute(runner, [1] * (1 << power), greedy=greedy)
+                compute(runner, [1] * rows, greedy=greedy)
 
 
 def rehearse(runner: TorchRunner, variant: str, rows: int, tokens: int, longest: int) -> None:

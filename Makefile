@@ -26,7 +26,7 @@ RUST := Cargo.toml Cargo.lock $(shell find rust kernels -name '*.rs' -o -name Ca
 DOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs
 UV := VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/uv
 
-.PHONY: help setup serve test test-all test-data coverage fuzz check docs docs-serve bench bench-gpu first-light bench-peers format lock clean
+.PHONY: help setup serve test test-all test-old-torch test-data coverage fuzz check docs docs-serve bench bench-gpu first-light bench-peers format lock clean
 
 setup: .venv/installed $(CORE)  ## make .venv with everything in it, and build the Rust module
 
@@ -40,6 +40,9 @@ test: .venv/installed $(CORE)  ## what shows within 5 minutes that nothing is br
 test-all: .venv/installed $(CORE) .venv/scale .venv/clients build/clients  ## what `make test` leaves out: all cases of Rust's property tests, slow tests
 	PROPTEST_RNG_SEED=1 cargo test --workspace --quiet -- --include-ignored
 	$(BIN)/python -m pytest $(PARALLEL) -m slow
+
+test-old-torch: .venv/installed $(CORE) build/old_torch  ## the tests on a CUDA device that is not there, with the oldest torch and Triton that are supported
+	CUDA_DEVICE_PYTHON=$(CURDIR)/build/old_torch/bin/python $(BIN)/python -m pytest tests/cuda_device
 
 test-data: .venv/installed  ## download the traces and tokenizers that a few tests and benches read
 	$(BIN)/python -m tools.reference_data
@@ -127,6 +130,13 @@ build/clients: .venv/installed $(JOBS_OF_CLIENTS)/requirements.txt
 	$(UV) venv --quiet --clear --python $(BIN)/python $@
 	$(UV) pip install --quiet --python $@/bin/python --override $(JOBS_OF_CLIENTS)/overrides.txt \
 		--requirement $(JOBS_OF_CLIENTS)/requirements.txt
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > \
+		$$($@/bin/python -c 'import site; print(site.getsitepackages()[0])')/beside.pth
+
+# The oldest torch for CUDA, with its Triton: 5 GB. All else is looked for in .venv.
+build/old_torch: .venv/installed
+	$(UV) venv --quiet --clear --python $(BIN)/python $@
+	$(UV) pip install --quiet --python $@/bin/python 'torch==2.11.*'
 	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > \
 		$$($@/bin/python -c 'import site; print(site.getsitepackages()[0])')/beside.pth
 

@@ -2,6 +2,7 @@
 
 import random
 from time import process_time
+from typing import Literal
 
 from pyengine._core import GrammarContext, compile_grammar
 from pyengine.chat.formats import FORMATS
@@ -38,13 +39,14 @@ def figures(context: GrammarContext) -> dict[str, dict[str, float]]:
     """Milliseconds of CPU by choice and number of tools: the best of three, each compiled anew."""
     form = FORMATS["hermes"]
     out: dict[str, dict[str, float]] = {}
-    for choice, parallel in (("required", False), ("auto", True)):
+    choices: tuple[Literal["required", "auto"], ...] = ("required", "auto")
+    for choice in choices:
         for count in SIZES:
             times = []
             for _ in range(ROUNDS):
                 tools = _tools(count)
                 start = process_time()
-                grammar = form.grammar(tools, choice, parallel=parallel)
+                grammar = form.grammar(tools, choice, parallel=choice == "auto")
                 if grammar is None:
                     raise RuntimeError("the format holds calls to no grammar")
                 described = process_time()

@@ -156,8 +156,8 @@ def test_sampling_rounds_as_the_cpu(tmp_path: Path) -> None:
         if one["kernel"] in ("greedy_kernel", "peak_kernel", "spread_kernel", "gather_kernel"):
             assert one["load"] == 16, one
         if one["kernel"] == "spread_kernel":
-            # Eight programs or more of a multiprocessor are at work while others wait for memory.
-            assert one["registers"] <= 64, one
+            # Twelve warps or more of a multiprocessor are at work while others wait for memory.
+            assert one["registers"] <= 160, one
             assert one["shared"] <= 24 * 1024, one
 
 

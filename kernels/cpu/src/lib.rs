@@ -18,7 +18,6 @@ pub mod linear;
 pub mod math;
 pub mod norm;
 pub mod paged;
-pub mod peaks;
 mod processors;
 pub mod random;
 pub mod recurrence;

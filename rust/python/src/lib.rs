@@ -1,5 +1,5 @@
 //! The PyO3 module `pyengine._core`: the only crate that knows Python. One file for each crate, `cpu` for the kernels of
-//! the CPU runner, and `testing` for what only tests and benches call.
+//! the CPU runner, and `tests/api/` beside it for what only tests and benches call.
 
 mod chat_template;
 mod cpu;
@@ -13,7 +13,8 @@ mod speculate;
 mod step_layout;
 mod telemetry;
 #[cfg(feature = "test-api")]
-mod testing;
+#[path = "../tests/api/mod.rs"]
+mod test_api;
 
 use pyo3::prelude::*;
 
@@ -37,6 +38,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<detokenizer::PyDetokenizer>()?;
     telemetry::register(module)?;
     #[cfg(feature = "test-api")]
-    testing::register(module)?;
+    test_api::register(module)?;
     Ok(())
 }

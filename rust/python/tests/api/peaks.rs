@@ -6,8 +6,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::isa::InstructionSet;
-use crate::threads::Threads;
+use pyengine_kernels_cpu::isa::InstructionSet;
+use pyengine_kernels_cpu::threads::Threads;
 
 /// Rounds of a multiplying loop.
 const ROUNDS: usize = 10_000;

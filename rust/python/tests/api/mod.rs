@@ -1,13 +1,13 @@
-//! Bindings of the Rust parts that tests and benches call one by one. The engine uses none of them, and wheels lack them:
-//! they need the feature `test-api`.
+//! Bindings of the Rust parts that tests and benches call one by one, and the floors of benches. The engine uses none of
+//! them, and wheels lack them: they need the feature `test-api`.
 
 mod grammar;
 mod kv_allocator;
 mod messages;
+mod peaks;
 mod stream_decoder;
 
 use pyengine_kernels_cpu::isa::InstructionSet;
-use pyengine_kernels_cpu::peaks;
 use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
 

@@ -144,7 +144,7 @@ async def test_input_tokens(client: openai.AsyncOpenAI, engine: FakeEngine) -> N
     await client.responses.create(model=MODEL, **given)
     assert counted.input_tokens == len(engine.asked[1].prompt)
     assert counted.object == "response.input_tokens"
-    with pytest.raises(openai.BadRequestError, match="conversation"):
+    with pytest.raises(openai.NotFoundError, match="No conversation"):
         await client.responses.input_tokens.count(model=MODEL, input="x", conversation="c")
 
 

@@ -96,7 +96,6 @@ _REFUSED: Effects = {
     **refused("thinking_token_budget truncate_prompt_tokens", -1),
     **refused("truncation_side", "left"),
     **refused("best_of", 1, say="n"),
-    **refused("conversation", say="previous_response_id"),
     **refused("documents", [], say="messages"),
     **refused("grammar_triggers", [], say="structural_tag"),
     **refused("guided_whitespace_pattern", say="structured_outputs.whitespace"),

@@ -20,11 +20,19 @@ from pyengine.http.openai.completions import chat, stored_chat, text
 from pyengine.http.openai.completions.stored_chat import UpdateRequest
 from pyengine.http.openai.models import Model, ModelList
 from pyengine.http.openai.pooling import classify, embeddings, rerank
+from pyengine.http.openai.responses import compact, conversations
 from pyengine.http.openai.responses import create as responses
 from pyengine.http.openai.responses import stored as stored_responses
 from pyengine.http.openai.schema.batches import BatchObject, BatchRequest, FileObject
 from pyengine.http.openai.schema.chat import ChatRequest, ChatResponse
 from pyengine.http.openai.schema.completions import CompletionRequest, CompletionResponse
+from pyengine.http.openai.schema.conversations import (
+    CompactedResponse,
+    CompactRequest,
+    ConversationItems,
+    ConversationObject,
+    ConversationRequest,
+)
 from pyengine.http.openai.schema.decisions import DecisionObject, DecisionRequest
 from pyengine.http.openai.schema.embeddings import (
     ClassifyRequest,
@@ -93,6 +101,9 @@ _PATHS: Paths = {
     "/v1/responses/input_tokens": {
         "POST": Operation(responses.count_input_tokens, InputTokens, InputTokensRequest)
     },
+    "/v1/responses/compact": {
+        "POST": Operation(compact.compact, CompactedResponse, CompactRequest)
+    },
     "/v1/responses/{response}": {
         "GET": Operation(
             stored_responses.retrieve,
@@ -107,6 +118,22 @@ _PATHS: Paths = {
         "GET": Operation(
             stored_responses.list_input_items, ObjectList, query=stored_responses.ItemsQuery
         )
+    },
+    "/v1/conversations": {
+        "POST": Operation(conversations.create, ConversationObject, ConversationRequest)
+    },
+    "/v1/conversations/{conversation}": {
+        "GET": Operation(conversations.retrieve, ConversationObject),
+        "POST": Operation(conversations.update, ConversationObject, UpdateRequest),
+        "DELETE": Operation(conversations.delete, Deleted),
+    },
+    "/v1/conversations/{conversation}/items": {
+        "POST": Operation(conversations.add_items, ObjectList, ConversationItems),
+        "GET": Operation(conversations.list_items, ObjectList, query=stored_responses.ItemsQuery),
+    },
+    "/v1/conversations/{conversation}/items/{item}": {
+        "GET": Operation(conversations.retrieve_item, dict[str, Any]),
+        "DELETE": Operation(conversations.delete_item, ConversationObject),
     },
     "/v1/files": {
         "POST": Operation(files.upload, FileObject, files.Upload, media="multipart/form-data"),

@@ -142,7 +142,7 @@ class Job:
     async def _work(self, answers: Answers) -> None:
         writer = self._writer
         try:
-            await sse.stream(self.exchange, answers, writer)
+            await sse.stream(self.exchange, answers, writer, lambda: writer.ended(answers))
         except PyengineError as error:
             self._recorder.send_bytes(writer.error(self.exchange.explain(error)))
             raise

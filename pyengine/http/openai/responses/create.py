@@ -8,12 +8,13 @@ from pyengine.errors import InvalidRequestError
 from pyengine.http.answering import Question, answer
 from pyengine.http.errors import StoreFullError, StoreUnavailableError
 from pyengine.http.openai.responses.background import Job
+from pyengine.http.openai.responses.conversations import add
 from pyengine.http.openai.responses.earlier import ITEMS, KIND, RESPONSE
+from pyengine.http.openai.responses.input import stored
 from pyengine.http.openai.responses.output import ResponseWriter
 from pyengine.http.openai.responses.request import (
     Prepared,
     begun,
-    items_of,
     prepared,
     writing,
 )
@@ -37,7 +38,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def create(exchange: "Exchange") -> None:
-    """Answer the conversation of the input items."""
+    """Answer in the form of OpenAI's Responses."""
     request = await exchange.decode(_decoder)
     engine = exchange.require_model(request.model)
     keep = _kept(exchange, request)
@@ -48,10 +49,8 @@ async def create(exchange: "Exchange") -> None:
     response.warn(exchange.warnings)
 
     async def save(response: ResponseObject) -> None:
-        if not keep:
-            return
         try:
-            await _save(exchange, response, made)
+            await _save(exchange, response, made, put=keep and not request.background)
         except (StoreFullError, StoreUnavailableError) as error:
             if request.store:
                 raise
@@ -72,8 +71,8 @@ async def create(exchange: "Exchange") -> None:
         writer=lambda _: writer,
     )
     if request.background:
-        items = Part(ITEMS, 0, _encode(items_of(exchange, made)))
-        await Job(exchange, writer).begin(question, items)
+        items = stored(made.items, exchange.service.new_id)
+        await Job(exchange, writer).begin(question, Part(ITEMS, 0, _encode(items)))
     else:
         await answer(exchange, question)
 
@@ -99,13 +98,23 @@ def _kept(exchange: "Exchange", request: ResponsesRequest) -> bool:
     return keep
 
 
-async def _save(exchange: "Exchange", response: ResponseObject, made: Prepared) -> None:
-    items = Part(ITEMS, 0, _encode(items_of(exchange, made)))
-    await exchange.service.store.put(KIND, exchange.owner, response.id, _encode(response), items)
+async def _save(
+    exchange: "Exchange", response: ResponseObject, made: Prepared, *, put: bool
+) -> None:
+    """Add to the conversation, and store the response where it is to be ``put``."""
+    if response.conversation is None and not put:
+        return
+    store, items = exchange.service.store, stored(made.items, exchange.service.new_id)
+    if response.conversation is not None:
+        output = msgspec.to_builtins(response.output)
+        await add(store, response.conversation.id, items[made.earlier :] + output)
+    if put:
+        part = Part(ITEMS, 0, _encode(items))
+        await store.put(KIND, exchange.owner, response.id, _encode(response), part)
 
 
 async def count_input_tokens(exchange: "Exchange") -> None:
-    """How many tokens the prompt of a response has."""
+    """Count the tokens of a response's prompt."""
     given = await exchange.decode(_counted)
     request = ResponsesRequest(**msgspec.structs.asdict(given))
     exchange.require_model(request.model)

@@ -42,18 +42,24 @@ async def previous(exchange: "Exchange", name: str) -> list[InputItem]:
 
 
 async def with_referenced(
-    exchange: "Exchange", given: str | Sequence[dict[str, Any]]
+    exchange: "Exchange",
+    given: str | Sequence[dict[str, Any]],
+    of_conversation: Sequence[dict[str, Any]] = (),
 ) -> str | Sequence[dict[str, Any]]:
     """An input with the items that it refers to in the place of the references.
 
     Raises:
-        InvalidRequestError: There is no such item among the outputs of stored responses.
+        InvalidRequestError: There is no such item in the conversation, nor among the outputs of
+            stored responses.
     """
     if isinstance(given, str) or all(raw.get("type") != REFERENCE for raw in given):
         return given
+    known = {item["id"]: item for item in of_conversation}
     found = []
     for index, raw in enumerate(given):
-        if raw.get("type") == REFERENCE:
+        if raw.get("type") == REFERENCE and raw.get("id") in known:
+            found.append(dict(known[raw["id"]]))
+        elif raw.get("type") == REFERENCE:
             found.append(await _referenced(exchange, raw.get("id"), f"input[{index}].id"))
         else:
             found.append(raw)

@@ -1,19 +1,20 @@
 """The items of a Responses request: read, made messages of, and written as they are stored."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
 
 import msgspec
 
 from pyengine.chat.messages import FunctionCall, Message, MessageToolCall, text_of_parts
-from pyengine.errors import UnsupportedParameterError
+from pyengine.errors import InvalidRequestError, UnsupportedParameterError
 from pyengine.http.fields.policy import FieldPolicy
 from pyengine.http.openai.custom_tools import arguments_of
 from pyengine.http.openai.responses.tools import SEARCH, full_name
 from pyengine.http.openai.schema.responses import (
     AdditionalToolsItem,
+    CompactionItem,
     CustomCallItem,
     CustomCallOutputItem,
     FunctionCallItem,
@@ -39,6 +40,7 @@ Item = (
     | ToolSearchCallItem
     | ToolSearchOutputItem
     | AdditionalToolsItem
+    | CompactionItem
     | ReasoningItem
 )
 
@@ -149,6 +151,8 @@ def conversation(items: Sequence[InputItem], instructions: str | None) -> list[M
             if not made or made[-1].role != "assistant" or thought is not None:
                 made.append(Message("assistant"))
             made[-1].tool_calls = [*(made[-1].tool_calls or []), call]
+        elif isinstance(item, CompactionItem):
+            made.append(Message("assistant", _summary(item, at)))
         elif isinstance(item, MessageItem):
             if item.role != "assistant":
                 made, thought = made + _thought(thought), None
@@ -164,6 +168,16 @@ def conversation(items: Sequence[InputItem], instructions: str | None) -> list[M
 def _thought(text: str | None) -> list[Message]:
     """What the assistant thought where nothing of it came after: an answer that was cut short."""
     return [] if text is None else [Message("assistant", "", reasoning_content=text)]
+
+
+def _summary(item: CompactionItem, at: str) -> str:
+    text = unpacked(item.encrypted_content)
+    if text is None:
+        raise InvalidRequestError(
+            f"'{at}.encrypted_content' was not made by this server.",
+            param=f"{at}.encrypted_content",
+        )
+    return f"Summary of the conversation so far:\n{text}"
 
 
 def _call(item: Item) -> MessageToolCall | None:
@@ -220,12 +234,26 @@ _PREFIXES: Mapping[type[Item], str] = {
     ToolSearchCallItem: "tsc_",
     ToolSearchOutputItem: "tso_",
     AdditionalToolsItem: "at_",
+    CompactionItem: "cmp_",
     ReasoningItem: "rs_",
 }
 
 
-def stored(item: InputItem, new_id: str) -> dict[str, Any]:
-    """An item as it is stored and listed: with an id, and its texts as parts."""
+def stored(
+    items: Sequence[InputItem], new_id: Callable[[str], str], taken: Iterable[str] = ()
+) -> list[dict[str, Any]]:
+    """Items as they are stored and listed; ids that two have, or that are taken, are made anew."""
+    seen, made = set(taken), []
+    for item in items:
+        if item.id in seen:
+            item = replace(item, id=None)
+        made.append(_stored(item, new_id("")))
+        seen.add(made[-1]["id"])
+    return made
+
+
+def _stored(item: InputItem, new_id: str) -> dict[str, Any]:
+    """An item with an id, and its texts as parts."""
     value = item.value
     made: dict[str, Any] = {
         "id": item.id or _PREFIXES[type(value)] + new_id,

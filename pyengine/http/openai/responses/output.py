@@ -65,7 +65,7 @@ def _ended(
     usage: Usage,
 ) -> ResponseObject:
     response = msgspec.structs.replace(
-        response, status=_status(finish), output=output, usage=_usage(usage)
+        response, status=_status(finish), output=output, usage=usage_object(usage)
     )
     if finish == "length":
         response.incomplete_details = {"reason": "max_output_tokens"}
@@ -78,7 +78,8 @@ def _status(finish: FinishReason | None) -> str:
     return "incomplete" if finish == "length" else "completed"
 
 
-def _usage(usage: Usage) -> ResponseUsage:
+def usage_object(usage: Usage) -> ResponseUsage:
+    """``usage`` of a response."""
     return ResponseUsage(
         usage.prompt_tokens,
         usage.completion_tokens,

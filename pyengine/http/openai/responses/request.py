@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,19 +17,20 @@ from pyengine.http.errors import FieldNames
 from pyengine.http.limits import check_messages
 from pyengine.http.openai.completions.chat_options import grammar_names, template_arguments
 from pyengine.http.openai.logprobs import OF_REASONING, wanted_in_response
+from pyengine.http.openai.responses.conversations import items_in
 from pyengine.http.openai.responses.earlier import item_ids, previous, with_referenced
 from pyengine.http.openai.responses.input import (
     InputItem,
     conversation,
     read_items,
-    stored,
+    stored_items,
     tools_of,
     without_oldest,
 )
 from pyengine.http.openai.responses.items import Writing
 from pyengine.http.openai.responses.tools import ToolReader, echoed
 from pyengine.http.openai.schema.common import check_metadata
-from pyengine.http.openai.schema.response_object import ResponseObject
+from pyengine.http.openai.schema.response_object import ConversationReference, ResponseObject
 from pyengine.http.openai.schema.responses import (
     ResponsesRequest,
     TextJsonSchema,
@@ -59,7 +60,8 @@ class Prepared:
     """A request that the engine can be asked.
 
     Attributes:
-        items: The items of the input, earlier responses' first.
+        items: The items of the input, earlier ones first.
+        earlier: How many of them come from earlier responses or the conversation.
         spec: How the conversation is answered.
         token_ids: Its prompt.
         params: The sampling parameters.
@@ -69,6 +71,7 @@ class Prepared:
     """
 
     items: list[InputItem]
+    earlier: int
     spec: AnswerSpec
     token_ids: list[int]
     params: SamplingParams
@@ -89,10 +92,8 @@ async def prepared(exchange: "Exchange", request: ResponsesRequest) -> Prepared:
     top_logprobs = wanted_in_response(request, exchange.warnings)
     defaults = service.engine.default_sampling_params
     params = sampling_params(request, request.max_output_tokens, top_logprobs, defaults)
-    given = await with_referenced(exchange, request.input)
-    items = read_items(given, service.fields, exchange.warnings)
-    if request.previous_response_id is not None:
-        items = await previous(exchange, request.previous_response_id) + items
+    before, new = await all_items(exchange, request)
+    items = before + new
     reader = ToolReader(service.fields, exchange.warnings)
     served = reader.read(request.tools, tools_of(items), service.limits)
     wanted = _constraint(request)
@@ -102,15 +103,46 @@ async def prepared(exchange: "Exchange", request: ResponsesRequest) -> Prepared:
     messages = conversation(items, request.instructions)
     check_messages(len(messages), service.limits)
     if request.truncation == "auto":
-        spec, token_ids = await _shortened(exchange, messages, params, options)
+        spec, token_ids = await shortened(exchange, messages, params, options)
         exchange.warn(*spec.warnings)
     else:
         spec, token_ids = await prepare(exchange, messages, params, options)
     by_name = {each.tool.name: each for each in served}
-    return Prepared(items, spec, token_ids, params, options, by_name, wanted.close)
+    return Prepared(items, len(before), spec, token_ids, params, options, by_name, wanted.close)
 
 
-async def _shortened(
+async def all_items(
+    exchange: "Exchange", request: ResponsesRequest
+) -> tuple[list[InputItem], list[InputItem]]:
+    """The items of an earlier response or of the conversation, and those of the input.
+
+    Raises:
+        InvalidRequestError: Naming the field at fault.
+        NoSuchObjectError: There is no such conversation.
+    """
+    fields, known = exchange.service.fields, []
+    before: list[InputItem] = []
+    if request.conversation is not None:
+        if request.previous_response_id is not None:
+            raise InvalidRequestError(
+                "'conversation' and 'previous_response_id' do not go together.",
+                param="conversation",
+            )
+        known = await items_in(exchange, conversation_id(request))
+        before = stored_items(known, fields)
+    elif request.previous_response_id is not None:
+        before = await previous(exchange, request.previous_response_id)
+    given = await with_referenced(exchange, request.input, known)
+    return before, read_items(given, fields, exchange.warnings)
+
+
+def conversation_id(request: ResponsesRequest) -> str:
+    """The id of the request's conversation; empty without one."""
+    given = request.conversation or ""
+    return given if isinstance(given, str) else given.id
+
+
+async def shortened(
     exchange: "Exchange", messages: Sequence[Message], params: SamplingParams, options: ChatOptions
 ) -> tuple[AnswerSpec, list[int]]:
     """The longest end of a conversation that fits the context, by whole turns. O(log turns).
@@ -214,6 +246,7 @@ def begun(request: ResponsesRequest, answer_id: str, model: str, made: Prepared)
         text["format"] = msgspec.to_builtins(request.text.format)
     if request.text is not None and request.text.verbosity is not None:
         text["verbosity"] = request.text.verbosity
+    name = conversation_id(request)
     choice = "auto" if request.tool_choice is None else request.tool_choice
     effort = None if request.reasoning is None else request.reasoning.effort
     return ResponseObject(
@@ -221,6 +254,9 @@ def begun(request: ResponsesRequest, answer_id: str, model: str, made: Prepared)
         created_at=int(time.time()),
         status="queued" if request.background else "in_progress",
         background=bool(request.background),
+        conversation=None
+        if not (name := conversation_id(request))
+        else ConversationReference(name),
         instructions=request.instructions,
         max_output_tokens=request.max_output_tokens,
         max_tool_calls=request.max_tool_calls,
@@ -237,15 +273,3 @@ def begun(request: ResponsesRequest, answer_id: str, model: str, made: Prepared)
         truncation=request.truncation or "disabled",
         metadata=request.metadata or {},
     )
-
-
-def items_of(exchange: "Exchange", made: Prepared) -> list[dict[str, Any]]:
-    """The items of the input as they are stored; ids that two have are made anew."""
-    taken: set[str] = set()
-    items = []
-    for item in made.items:
-        if item.id in taken:
-            item = replace(item, id=None)
-        items.append(stored(item, exchange.service.new_id("")))
-        taken.add(items[-1]["id"])
-    return items

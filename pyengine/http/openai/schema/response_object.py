@@ -96,6 +96,12 @@ class ResponseUsage(msgspec.Struct, gc=False):
     output_tokens_details: OutputTokensDetails
 
 
+class ConversationReference(msgspec.Struct, forbid_unknown_fields=True):
+    """``conversation`` by its id: what comes before the input, and takes it and the answer."""
+
+    id: str
+
+
 class ResponseObject(msgspec.Struct, kw_only=True):
     """A response. ``warnings`` lists the parts of the request that have no effect."""
 
@@ -105,6 +111,7 @@ class ResponseObject(msgspec.Struct, kw_only=True):
     status: str = "in_progress"
     background: bool = False
     completed_at: int | None = None
+    conversation: ConversationReference | None = None
     error: dict[str, str] | None = None
     incomplete_details: dict[str, str] | None = None
     instructions: str | None

@@ -6,6 +6,7 @@ import msgspec
 
 from pyengine.grammar.algebra import KeyOrder
 from pyengine.http.openai.schema.common import ReasoningParam
+from pyengine.http.openai.schema.response_object import ConversationReference
 from pyengine.http.openai.schema.structured import JsonObjectFormat, StructuredFields, TextFormat
 from pyengine.http.openai.schema.tools import AnyText, TextGrammar
 
@@ -103,6 +104,7 @@ class ResponsesRequest(StructuredFields, kw_only=True, forbid_unknown_fields=Tru
     Attributes:
         instructions: What the model is told before the input; not carried over to later responses.
         previous_response_id: A stored response that the conversation goes on from.
+        conversation: The conversation that the input and the answer are added to, by its id.
         max_tool_calls: Bounds calls that the server runs; it runs none.
         truncation: auto leaves the oldest turns out where the context is too short.
         include: What the response has besides: log-probabilities, or the reasoning as one opaque
@@ -114,6 +116,7 @@ class ResponsesRequest(StructuredFields, kw_only=True, forbid_unknown_fields=Tru
     input: str | list[dict[str, Any]]
     instructions: str | None = None
     previous_response_id: str | None = None
+    conversation: str | ConversationReference | None = None
     text: TextParam | None = None
     # Read by their types: functions, custom tools, namespaces, searches for tools.
     tools: list[dict[str, Any]] | None = None
@@ -139,6 +142,7 @@ class InputTokensRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     input: str | list[dict[str, Any]] = []
     instructions: str | None = None
     previous_response_id: str | None = None
+    conversation: str | ConversationReference | None = None
     text: TextParam | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: Literal["none", "auto", "required"] | ToolChoiceObject | None = None
@@ -255,3 +259,10 @@ class ReasoningItem(msgspec.Struct, forbid_unknown_fields=True):
     content: list[InputPart] | None = None
     encrypted_content: str | None = None
     type: Literal["reasoning"] = "reasoning"
+
+
+class CompactionItem(msgspec.Struct, forbid_unknown_fields=True):
+    """What a conversation was compacted to, as this server gave it."""
+
+    encrypted_content: str
+    type: Literal["compaction"] = "compaction"

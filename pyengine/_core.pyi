@@ -1276,8 +1276,16 @@ class CpuProgram:
         ``limit``, ``clamped_swiglu``; see :mod:`pyengine.kernels.layers.activation`.
         """
 
-    def activate(self, activation: str, x: CpuTensor, out: CpuTensor) -> None:
-        """activation(x): [rows, width] -> ``out`` [rows, width]."""
+    def activate(
+        self,
+        activation: str,
+        x: CpuTensor,
+        out: CpuTensor,
+        weights: tuple[float, float, float] | None = None,
+    ) -> None:
+        """activation(x): [rows, width] -> ``out`` [rows, width]; ``weights`` are those of
+        ``xielu``.
+        """
 
     def experts(self, experts: CpuExperts, logits: CpuTensor, x: CpuTensor, out: CpuTensor) -> None:
         """Each of the first ``rows`` rows of ``x`` through the experts that its logits choose.

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from transformers import (
     AfmoeConfig,
+    ApertusConfig,
     ArceeConfig,
     AriaTextConfig,
     BioGptConfig,
@@ -147,6 +148,11 @@ FAMILIES: dict[str, tuple[Any, dict[str, Any]]] = {
         },
     ),
     "phi3": (Phi3Config, {"pad_token_id": None}),
+    "apertus": (
+        ApertusConfig,
+        WIDE
+        | {"attention_bias": True, "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}},
+    ),
     "arcee": (ArceeConfig, WIDE | BIASES),
     "cohere": (CohereConfig, WIDE | {"attention_bias": True, "logit_scale": 0.25}),
     "cohere2": (Cohere2Config, WIDE | ALTERNATING | {"logit_scale": 0.25}),
@@ -575,6 +581,7 @@ ONE_OF_EACH = ("mistral", "qwen2", "qwen3", "phi3")
 """Those whose tests are quick, and in which nearly all parts are."""
 
 ALL_PARTS = (
+    "apertus",
     "afmoe",
     "cohere",
     "deepseek-v2-lite",

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,11 @@ def test_its_weights_are_all_that_are_read(name: str, tmp_path: Path) -> None:
     make_family(tmp_path, name)
     ours, _, weights = on_meta(str(tmp_path))
     with safe_open(tmp_path / "model.safetensors", "numpy") as file:
-        there = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
+        there = {name: tuple(file.get_slice(name).get_shape()) or (1,) for name in file.keys()}
+    # What an index of keys and xIELU have and do not need.
+    there = {
+        name: each for name, each in there.items() if not re.search(r"indexer|act_fn.eps", name)
+    }
     asked: dict[str, tuple[int, ...]] = {}
     for name, shape in weights.asked.items():
         tensor, index, transposed, _ = place(name)

@@ -8,6 +8,7 @@ _LLAMA = ("llama3_json", "llama_pythonic", "hermes", "nemotron")
 
 SERVED: dict[str, tuple[str, tuple[str, ...]]] = {
     "AfmoeForCausalLM": ("Trinity", ("hermes",)),
+    "ApertusForCausalLM": ("Apertus 8B and 70B", ()),
     "AriaTextForCausalLM": ("Aria, the text part alone", ()),
     "BailingHybridForCausalLM": ("Ling 3.0", ()),
     "BailingMoeForCausalLM": ("Ling-lite 1.5, Ling-Coder", ()),

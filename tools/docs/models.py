@@ -83,6 +83,7 @@ ACTIVATIONS = {
     "gelu_tanh": "GELU",
     "relu": "ReLU",
     "relu2": "squared ReLU",
+    "xielu": "xIELU",
     "clamped_swiglu": "clamped SwiGLU",
 }
 LLAMA = ("llama",)  # the family that tests/model/test_llama.py compares

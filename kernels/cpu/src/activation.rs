@@ -23,6 +23,16 @@ pub enum Activation {
         /// The largest number.
         limit: f32,
     },
+    /// xIELU (Huang and Schlag, "Deriving Activation Functions Using Integration", 2024): positive x^2 + slope x above
+    /// 0, negative (e^x - 1 - x) + slope x below.
+    Xielu {
+        /// Of the square.
+        positive: f32,
+        /// Of the exponential.
+        negative: f32,
+        /// At 0.
+        slope: f32,
+    },
 }
 
 /// What multiplies the gate in the sigmoid of [`Activation::ClampedSwiglu`].
@@ -122,6 +132,12 @@ fn squared_relu(x: f32) -> f32 {
 }
 
 #[inline(always)]
+fn xielu<const FMA: bool>(x: f32, positive: f32, negative: f32, slope: f32) -> f32 {
+    let bent = if x > 0.0 { positive * x * x } else { negative * (exp::<FMA>(x) - 1.0 - x) };
+    mul_add::<FMA>(slope, x, bent)
+}
+
+#[inline(always)]
 fn each<T: Element>(gate: &[T], up: &[T], out: &mut [T], of: impl Fn(f32) -> f32) {
     for ((to, gate), up) in out.iter_mut().zip(gate).zip(up) {
         *to = T::from_f32(T::from_f32(of(gate.to_f32())).to_f32() * up.to_f32());
@@ -136,6 +152,9 @@ fn gated_body<T: Element, const FMA: bool>(activation: Activation, gate: &[T], u
         Activation::GeluTanh => each(gate, up, out, gelu_tanh::<FMA>),
         Activation::Relu => each(gate, up, out, relu),
         Activation::SquaredRelu => each(gate, up, out, squared_relu),
+        Activation::Xielu { positive, negative, slope } => {
+            each(gate, up, out, |x| xielu::<FMA>(x, positive, negative, slope))
+        }
         Activation::ClampedSwiglu { limit } => {
             for ((to, gate), up) in out.iter_mut().zip(gate).zip(up) {
                 let (gate, up) = (gate.to_f32(), up.to_f32());
@@ -155,6 +174,7 @@ fn plain_body<T: Element, const FMA: bool>(activation: Activation, x: &[T], out:
         Activation::Gelu => gelu::<FMA>(x),
         Activation::Relu => relu(x),
         Activation::SquaredRelu => squared_relu(x),
+        Activation::Xielu { positive, negative, slope } => xielu::<FMA>(x, positive, negative, slope),
         Activation::GeluTanh | Activation::ClampedSwiglu { .. } => gelu_tanh::<FMA>(x),
     };
     for (to, x) in out.iter_mut().zip(x) {
@@ -173,13 +193,14 @@ crate::multiversion!(
 mod tests {
     use super::*;
 
-    const ALL: [Activation; 6] = [
+    const ALL: [Activation; 7] = [
         Activation::Silu,
         Activation::Gelu,
         Activation::GeluTanh,
         Activation::Relu,
         Activation::SquaredRelu,
         Activation::ClampedSwiglu { limit: 7.0 },
+        Activation::Xielu { positive: 0.8, negative: 1.1, slope: 0.5 },
     ];
 
     /// The share of a normal distribution that is below `x`, by Simpson's rule from -12 on.
@@ -207,6 +228,12 @@ mod tests {
             }
             Activation::Relu => gate.max(0.0) * up,
             Activation::SquaredRelu => gate.max(0.0).powi(2) * up,
+            Activation::Xielu { positive, negative, slope } => {
+                let [positive, negative, slope] = [positive, negative, slope].map(f64::from);
+                let bent =
+                    if gate > 0.0 { positive * gate.powi(2) } else { negative * (gate.exp_m1() - gate) };
+                (bent + slope * gate) * up
+            }
             Activation::ClampedSwiglu { limit } => {
                 let (gate, limit) = (gate.min(limit.into()), f64::from(limit));
                 gate * sigmoid(1.702 * gate) * (up.clamp(-limit, limit) + 1.0)

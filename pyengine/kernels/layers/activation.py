@@ -114,8 +114,14 @@ def gated_reference(
     out.copy_(active.to(out.dtype).float() * up)
 
 
-def activated(x: torch.Tensor, activation: str) -> torch.Tensor:
+def activated(
+    x: torch.Tensor, activation: str, weights: tuple[float, float, float] | None = None
+) -> torch.Tensor:
     """The activation of every number, in torch; not the clamped one, which has two arguments."""
+    if weights is not None:  # xielu
+        positive, negative, slope = weights
+        bent = torch.where(x > 0, positive * x * x, negative * (torch.expm1(x) - x))
+        return bent + slope * x
     if activation == "silu":
         return torch.nn.functional.silu(x)
     if activation == "gelu":

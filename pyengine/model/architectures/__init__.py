@@ -38,6 +38,7 @@ from pyengine.model.architectures.families.layer_norm import (
     starcoder2,
 )
 from pyengine.model.architectures.families.llama_like import (
+    apertus,
     deci,
     ernie4_5,
     granite,
@@ -121,6 +122,7 @@ TEXT_PART = decoder(
 
 ARCHITECTURES: dict[str, Build] = {
     "AfmoeForCausalLM": decoder(afmoe.afmoe, afmoe.afmoe_config),
+    "ApertusForCausalLM": decoder(apertus.apertus),
     "ArceeForCausalLM": decoder(nemotron.arcee),
     "AriaTextForCausalLM": decoder(aria.aria_text),
     "BailingHybridForCausalLM": decoder(bailing.bailing_hybrid, bailing.bailing_hybrid_config),

@@ -302,7 +302,7 @@ class Layers:
         made, traits = self._made, self._made.traits
         width = inner // made.parts.ranks
         operation = made.parts.gated if traits.gated else made.parts.activate
-        activate = partial(operation, traits.activation)
+        activate = partial(operation, made.activation(prefix))
         # Gates and ups are one buffer: what multiplies both is divided by behind them.
         for adjustment in scaling(made.parts, traits.gate_scale):
             activate = partial(_adjusted, adjustment, activate)

@@ -50,12 +50,16 @@ class Activation:
     """A feed-forward layer's activation.
 
     Attributes:
-        kind: ``silu``, ``gelu``, ``gelu_tanh``, ``relu``, ``relu2`` or ``clamped_swiglu``.
+        kind: ``silu``, ``gelu``, ``gelu_tanh``, ``relu``, ``relu2``, ``clamped_swiglu`` or
+            ``xielu``, which only layers without gates have.
         limit: The largest number of the clamped one; None for the others.
+        weights: Of ``xielu`` that of the square above 0, that of the exponential below, and the
+            slope at 0; None for the others.
     """
 
     kind: str
     limit: float | None = None
+    weights: tuple[float, float, float] | None = None
 
 
 SILU = Activation("silu")

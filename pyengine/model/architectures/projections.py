@@ -5,7 +5,9 @@ A rank has a share of each: of the outputs of ``qkv`` and ``gate_up``, of the in
 """
 
 import json
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from pyengine.model.architectures.heads import (
     rows_order,
 )
 from pyengine.model.architectures.parts import (
+    Activation,
     Experts,
     HeadNorm,
     LayerAttention,
@@ -266,6 +269,19 @@ class Projections:
             rows = {f"{mlp}{name}": inner for name in names}
             weight, bias = self._outputs(rows, has_bias=has_bias)
         return self.parts.linear(weight, bias)
+
+    def activation(self, mlp: str) -> Activation:
+        """The activation of a feed-forward layer, with weights of its own perhaps."""
+        own = self.traits.activation
+        if own.kind != "xielu":
+            return own
+        above, below, slope = (
+            float(self.weights.vector(f"{mlp}act_fn.{name}[:]", 1)[0])
+            for name in ("alpha_p", "alpha_n", "beta")
+        )
+        softplus = (math.log1p(math.exp(weight)) for weight in (above, below))
+        positive, negative = softplus
+        return replace(own, weights=(positive, slope + negative, slope))
 
     def down(self, mlp: str, inner: int) -> Linear:
         """From the feed-forward layer's width to hidden states."""

@@ -214,7 +214,7 @@ class CpuParts:
 
     def activate(self, activation: Activation, x: Buffer, out: Buffer, rows: int) -> None:
         """activation(x)."""
-        self.executor.program.activate(activation.kind, x.kernel, out.kernel)
+        self.executor.program.activate(activation.kind, x.kernel, out.kernel, activation.weights)
 
     def scale(self, x: Buffer, factor: float, rows: int) -> None:
         """Multiply in place."""

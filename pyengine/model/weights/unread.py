@@ -13,9 +13,10 @@ from pyengine.model.config_defaults import CLASSIFIER
 
 BUFFERS = re.compile(
     r"(inv_freq|masked_bias|(cos|sin)_cached|rotary_emb\.\w+|(attn|attention)\.bias"
-    r"|slope_rate|(query|key|diagonal)_decay|[kvq]_scale|prob_scale|num_batches_tracked)$"
+    r"|slope_rate|(query|key|diagonal)_decay|[kvq]_scale|prob_scale|num_batches_tracked|act_fn\.eps)$"
 )
-"""Tables that are computed anew, of lightning attention, too; scales of caches of another type."""
+"""Tables that are computed anew, of lightning attention, too; scales of caches of another type; an
+epsilon of xIELU, 1e-6, below which it is a line."""
 
 OTHER_PARTS = re.compile(
     r"^(model\.|language_model\.)?(vision|visual|audio|image|multi_modal|embed_vision|embed_audio"

@@ -305,7 +305,7 @@ class TorchParts:
 
     def activate(self, activation: Activation, x: Buffer, out: Buffer, rows: int) -> None:
         """activation(x)."""
-        out.tensor[:rows] = activated(x.tensor[:rows], activation.kind)
+        out.tensor[:rows] = activated(x.tensor[:rows], activation.kind, activation.weights)
 
     def scale(self, x: Buffer, factor: float, rows: int) -> None:
         """Multiply in place."""

@@ -10,6 +10,7 @@
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use pyengine_kernels_cpu::activation::Activation;
 use pyengine_kernels_cpu::states::Place;
 use pyengine_kernels_cpu::threads::Threads;
 use pyo3::prelude::*;
@@ -118,9 +119,20 @@ impl CpuProgram {
         self.record(Op::Gated { activation, gate_up, out })
     }
 
-    #[pyo3(signature = (activation, x, out))]
-    fn activate(&self, activation: &str, x: Py<CpuTensor>, out: Py<CpuTensor>) -> PyResult<()> {
-        let activation = elementwise::activation(activation, None).map_err(Raise::raise)?;
+    #[pyo3(signature = (activation, x, out, weights = None))]
+    fn activate(
+        &self,
+        activation: &str,
+        x: Py<CpuTensor>,
+        out: Py<CpuTensor>,
+        weights: Option<(f32, f32, f32)>,
+    ) -> PyResult<()> {
+        let activation = match weights {
+            Some((positive, negative, slope)) if activation == "xielu" => {
+                Activation::Xielu { positive, negative, slope }
+            }
+            _ => elementwise::activation(activation, None).map_err(Raise::raise)?,
+        };
         self.record(Op::Activate { activation, x, out })
     }
 

@@ -41,8 +41,9 @@ class Routes:
             if path and (route.endswith(path) or path.endswith(route)):
                 base = " OpenAI's clients take a base_url that ends in /v1."
                 return f"did you mean {route}?{base if '/v1/' in route else ''}"
-        near = get_close_matches(path, self.paths, 1, 0.8)
-        return f"did you mean {near[0]}?" if near else "/docs shows what there is."
+        routes = {route.removeprefix("/v1"): route for route in self.paths}
+        near = get_close_matches(path.removeprefix("/v1"), routes, 1, 0.8)
+        return f"did you mean {routes[near[0]]}?" if near else "/docs shows what there is."
 
 
 def _pattern(template: str) -> re.Pattern[str]:

@@ -5,12 +5,13 @@ import ast
 from tests.programs import REPOSITORY
 
 HTTP = REPOSITORY / "pyengine/http"
-# Vectors, scores of documents and decisions are no answers of text; jobs in the background stream
-# to a store.
+# Vectors, scores of documents and decisions are no answers of text, and a summary is an item of
+# one; jobs in the background stream to a store.
 OTHERS = {
     "openai/decisions.py",
     "openai/pooling/embeddings.py",
     "openai/pooling/relevance.py",
+    "openai/responses/compact.py",
 }
 BACKGROUND = "openai/responses/background.py"
 

@@ -67,7 +67,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"architectures": ["MambaForCausalLM"]}, "'MambaForCausalLM' is not supported"),
+        ({"architectures": ["RwkvForCausalLM"]}, "'RwkvForCausalLM' is not supported"),
         ({"vocab_size": 140}, r"shape \[131, 48\]; config.json wants \[140, 48\]"),
         ({"num_hidden_layers": 4}, r"lack 'model\.layers\.3\.input_layernorm\.weight'"),
         ({"hidden_size": "48"}, "'hidden_size' must be a positive integer"),

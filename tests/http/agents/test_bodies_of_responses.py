@@ -126,7 +126,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"tools": [CUSTOM], "tool_choice": {"type": "custom", "name": "d"}}, "tool_choice"),
     ({"input": [{"type": "item_reference", "id": "msg_none_0"}]}, "input[0].id"),
     ({"input": [{"type": "item_reference", "id": "?"}]}, "input[0].id"),
-    ({"input": [USER, {"type": "compaction", "encrypted_content": "x"}]}, "input[1].type"),
+    ({"input": [USER, {"type": "compaction", "encrypted_content": "x"}]},
+     "input[1].encrypted_content"),
 ]  # fmt: skip
 
 

@@ -101,7 +101,7 @@ WRONG: list[tuple[Callable[[Path], None], str]] = [
         "quantized weights with 'bits' of 3 are not supported",
     ),
     (changed(quantization_config={"quant_method": "hqq"}), "quantized by 'hqq' are not supported"),
-    (changed(architectures=["MambaForCausalLM"]), "'MambaForCausalLM' is not supported"),
+    (changed(architectures=["RwkvForCausalLM"]), "'RwkvForCausalLM' is not supported"),
     (renamed("pytorch_model.bin"), "PyTorch's .bin files"),
     (renamed("model.gguf"), "GGUF files: give one of them as the model, such as "),
     (cut, "cannot read the weights in "),

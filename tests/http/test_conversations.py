@@ -133,6 +133,7 @@ async def test_wrong_conversation_is_refused(
 ) -> None:
     answer = await http.post("/v1/responses", json={"input": "hi", **fields})
     assert answer.status_code == status
+    assert answer.json()["error"]["param"] == "conversation"
     assert text in answer.json()["error"]["message"]
 
 

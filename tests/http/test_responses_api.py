@@ -325,7 +325,7 @@ async def test_choices(
     ("fields", "param"),
     [
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
-        ({"conversation": "conv_1"}, "conversation"),
+        ({"conversation": "conv_1", "previous_response_id": "resp_1"}, "conversation"),
         ({"background": True, "store": False}, "background"),
         ({"truncation": "middle"}, "truncation"),
         ({"metadata": {"a": "x" * 513}}, "metadata"),

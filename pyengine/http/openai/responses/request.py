@@ -13,7 +13,7 @@ from pyengine.chat.options import ChatOptions
 from pyengine.errors import ContextLengthError, InvalidRequestError
 from pyengine.grammar import Grammar
 from pyengine.http.answering import prepare
-from pyengine.http.errors import FieldNames
+from pyengine.http.errors import FieldNames, NoSuchObjectError
 from pyengine.http.limits import check_messages
 from pyengine.http.openai.completions.chat_options import grammar_names, template_arguments
 from pyengine.http.openai.logprobs import OF_REASONING, wanted_in_response
@@ -128,7 +128,11 @@ async def all_items(
                 "'conversation' and 'previous_response_id' do not go together.",
                 param="conversation",
             )
-        known = await items_in(exchange, conversation_id(request))
+        try:
+            known = await items_in(exchange, conversation_id(request))
+        except NoSuchObjectError as error:
+            error.param = "conversation"
+            raise
         before = stored_items(known, fields)
     elif request.previous_response_id is not None:
         before = await previous(exchange, request.previous_response_id)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pyengine.errors import ModelLoadError
-from pyengine.model.architectures import respelled
 from pyengine.model.config_defaults import CLASSIFIER
 from pyengine.model.text_part import text_part
 from pyengine.tokenizer.json_files import read_json, read_value
@@ -114,8 +113,7 @@ def read_vectors(folder: Path) -> VectorSpec:
     if config.get("is_causal") is False:
         return replace(spec, refusal="its tokens see those behind them ('is_causal' is false)")
     if (name := _architecture(config)).endswith(CLASSIFIER):
-        width = int(respelled(name, text_part(config))["hidden_size"])
-        return replace(spec, normalize=False, head=_score_head(folder, config, width))
+        return replace(spec, normalize=False, head=_score_head(folder, config, name))
     modules = read_value(folder / "modules.json", None)
     if modules is None:
         return spec
@@ -144,16 +142,19 @@ def _pooled(spec: VectorSpec, config: Mapping[str, Any]) -> VectorSpec:
     return replace(spec, pooling=pooling)
 
 
-def _score_head(folder: Path, config: Mapping[str, Any], hidden_size: int) -> ScoreHead:
+def _score_head(folder: Path, config: Mapping[str, Any], architecture: str) -> ScoreHead:
     """The head in a classifier's folder.
 
     Raises:
         ModelLoadError: It has none, or one that does not fit config.json.
     """
+    # Frontends of other models come without the families, and without numpy.
     import numpy as np
 
+    from pyengine.model.architectures import respelled
     from pyengine.model.weights.checkpoint import Checkpoint
 
+    hidden_size = int(respelled(architecture, text_part(config))["hidden_size"])
     checkpoint = Checkpoint(folder, body="")
     named = {int(at): str(name) for at, name in (config.get("id2label") or {}).items()}
     count = len(named) or int(config.get("num_labels") or 2)

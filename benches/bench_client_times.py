@@ -1,8 +1,8 @@
-"""Whether the times between tokens that clients measure are those of the server's histogram.
+"""The times between tokens as clients measure them, beside the server's histogram of them.
 
 Clients outside of a server of two workers ask for completions and chats, whole and streamed, with
 ``n=2``, schemas and tools, and drop some streams. They note when each piece of text comes. At the
-end the median, the 99th percentile and the longest gap stand beside those of
+end it prints the clients' median, 99th percentile and longest gap beside the server's
 ``pyengine_inter_token_latency_seconds``, each with the number of its bucket; the exit status is 1
 where two are more than one bucket apart. The server counts the tokens of whole answers too, when
 its worker takes them.

@@ -1283,8 +1283,8 @@ class CpuProgram:
         out: CpuTensor,
         weights: tuple[float, float, float] | None = None,
     ) -> None:
-        """activation(x): [rows, width] -> ``out`` [rows, width]; ``weights`` are those of
-        ``xielu``.
+        """activation(x): [rows, width] -> ``out`` [rows, width]; only ``xielu`` has
+        ``weights``.
         """
 
     def experts(self, experts: CpuExperts, logits: CpuTensor, x: CpuTensor, out: CpuTensor) -> None:

@@ -75,7 +75,7 @@ LLAMA4_PYTHONIC = ChatFormat(
 )
 
 # OLMo 3: calls as Python writes them, one a line, between tags. As Ai2's chat templates render it;
-# those of models that think open the reasoning in the prompt.
+# the template of a model that thinks opens the reasoning in the prompt.
 _OLMO_CALLS = Calls(
     PythonCall(), between="\n", open=("<function_calls>\n",), close=("\n</function_calls>",)
 )

@@ -12,7 +12,7 @@ class ConversationRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tr
     """``POST /v1/conversations``.
 
     Attributes:
-        items: The items that it begins with, as those of a response's input.
+        items: The items that it begins with, of the kinds that a response's input takes.
         metadata: Up to 16 texts by their names, which the client reads again.
     """
 
@@ -24,7 +24,7 @@ class ConversationItems(msgspec.Struct, forbid_unknown_fields=True):
     """``POST /v1/conversations/{conversation}/items``.
 
     Attributes:
-        items: The items to add, as those of a response's input.
+        items: The items to add, of the kinds that a response's input takes.
     """
 
     items: list[dict[str, Any]]
